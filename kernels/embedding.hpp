@@ -1,0 +1,24 @@
+// Table look-up and its adjoint. The table may be a part of the rows and columns of the logical one: ids outside
+// [first_id, first_id + rows) give zero rows (another rank holds them) and take no gradient.
+#pragma once
+
+#include "kernels/types.hpp"
+
+namespace fourfold::kernels {
+
+// y[r, :] = table[ids[r] - first_id, :].  ids: R, table: v x D, y: R x D.
+template <class T>
+void embedding_forward(const Space& space, Vector<const std::int32_t> ids, Matrix<const T> table, Index first_id,
+                       Matrix<T> y);
+// dtable[ids[r] - first_id, :] += dy[r, :], rows in ascending order (no atomics: repeatable).
+template <class T>
+void embedding_backward(const Space& space, Vector<const std::int32_t> ids, Matrix<const T> dy, Index first_id,
+                        Matrix<T> dtable);
+
+// Learned positions. Row r stands at position offset + r % tokens.  y[r, :] += table[position, :].
+template <class T>
+void position_forward(const Space& space, Matrix<const T> table, Index tokens, Index offset, Matrix<T> y);
+template <class T>
+void position_backward(const Space& space, Matrix<const T> dy, Index tokens, Index offset, Matrix<T> dtable);
+
+}  // namespace fourfold::kernels

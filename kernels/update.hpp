@@ -1,0 +1,25 @@
+// Optimizer updates on flat arrays, fused: each reads and writes every element once. `scale` is the clip factor.
+#pragma once
+
+#include "kernels/types.hpp"
+
+namespace fourfold::kernels {
+
+// g = scale grad; w -= rate (g + decay w).
+template <class T>
+void sgd_update(const Space& space, Vector<const T> grad, double scale, double rate, double decay, Vector<T> w);
+// v = momentum v + g; w -= rate (v + decay w).
+template <class T>
+void momentum_update(const Space& space, Vector<const T> grad, double scale, double rate, double momentum, double decay,
+                     Vector<T> w, Vector<T> v);
+// m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; w -= rate (m/c1 / (sqrt(v/c2) + eps) + decay w), c = 1 - b^step.
+// Loshchilov & Hutter 2019; step counts from 1.
+struct AdamW {
+  double rate = 0, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0;
+  Index step = 1;
+};
+template <class T>
+void adamw_update(const Space& space, Vector<const T> grad, double scale, const AdamW& options, Vector<T> w, Vector<T> m,
+                  Vector<T> v);
+
+}  // namespace fourfold::kernels

@@ -1,0 +1,32 @@
+// Live and peak requested bytes per tag. Whoever allocates a view records it here; tests compare with predictions by
+// integer equality (architecture: "Instruments", item 2).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace fourfold {
+
+enum class MemoryTag : int { parameters, gradients, optimizer, activations, buffers };
+inline constexpr int kMemoryTags = 5;
+std::string_view memory_tag_name(MemoryTag tag);
+
+class MemoryLedger {
+ public:
+  void add(MemoryTag tag, std::int64_t bytes);
+  void remove(MemoryTag tag, std::int64_t bytes);
+  std::int64_t live(MemoryTag tag) const { return live_[static_cast<int>(tag)]; }
+  std::int64_t peak(MemoryTag tag) const { return peak_[static_cast<int>(tag)]; }
+  std::int64_t live_total() const;
+  std::int64_t peak_total() const { return peak_total_; }
+  // Peaks restart from what is live now.
+  void reset_peaks();
+
+ private:
+  std::array<std::int64_t, kMemoryTags> live_{};
+  std::array<std::int64_t, kMemoryTags> peak_{};
+  std::int64_t peak_total_ = 0;
+};
+
+}  // namespace fourfold

@@ -1,0 +1,87 @@
+// Collectives on spans of numbers: T is float, double, std::int32_t, std::int64_t or std::byte where a sum is not asked.
+//
+// Each call is blocking, records itself in the communicator's ledger (operation, phase, elements, ring-equivalent
+// elements) and checks MPI's return. Counts are 64-bit; transfers are split below 2^31 bytes. A group of one rank moves
+// nothing and records nothing. Every call has a start/wait form (Pending) with the same arithmetic and the same
+// operations, so that overlap changes no bit.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "comm/communicator.hpp"
+
+namespace fourfold {
+
+// What a movement is for; the ledger and the trace are kept per phase.
+enum class Phase : int { setup, forward, backward, gradient, update, evaluate, checkpoint, control };
+inline constexpr int kPhases = 8;
+std::string_view phase_name(Phase phase);
+
+// How sums over ranks are made.
+//   fast           MPI's own reduction
+//   deterministic  pairwise reduce-scatter whose parts are added in coordinate order (rank 0's part first), then
+//                  all-gather: independent of buckets, overlap and the MPI library's choice
+enum class Summation { fast, deterministic };
+
+// An operation under way; wait() (or destruction) completes it. Buffers belong to the caller and stay valid until then.
+class Pending {
+ public:
+  Pending();
+  explicit Pending(std::function<void()> finish);
+  Pending(Pending&&) noexcept;
+  Pending& operator=(Pending&&) noexcept;
+  ~Pending();
+  void wait();
+  bool done() const { return !finish_; }
+
+ private:
+  std::function<void()> finish_;
+};
+
+// In place. Sum over the group.
+template <class T>
+void all_reduce_sum(const Communicator& group, std::span<T> data, Summation summation, Phase phase);
+template <class T>
+Pending start_all_reduce_sum(const Communicator& group, std::span<T> data, Summation summation, Phase phase);
+
+// In place. Maximum over the group (exact in any order).
+template <class T>
+void all_reduce_max(const Communicator& group, std::span<T> data, Phase phase);
+
+// `mine` of every rank side by side in rank order; sizes[r] elements come from rank r (sizes[rank] == mine.size()).
+template <class T>
+void all_gather(const Communicator& group, std::span<const T> mine, std::span<T> all, std::span<const std::int64_t> sizes,
+                Phase phase);
+template <class T>
+Pending start_all_gather(const Communicator& group, std::span<const T> mine, std::span<T> all,
+                         std::span<const std::int64_t> sizes, Phase phase);
+
+// Sums `all` over the group and leaves part r (sizes[r] elements, parts side by side) on rank r, in `mine`.
+template <class T>
+void reduce_scatter_sum(const Communicator& group, std::span<const T> all, std::span<T> mine,
+                        std::span<const std::int64_t> sizes, Summation summation, Phase phase);
+template <class T>
+Pending start_reduce_scatter_sum(const Communicator& group, std::span<const T> all, std::span<T> mine,
+                                 std::span<const std::int64_t> sizes, Summation summation, Phase phase);
+
+template <class T>
+void broadcast(const Communicator& group, std::span<T> data, int root, Phase phase);
+
+// send_sizes[r] elements go to rank r, receive_sizes[r] come from it; zero is an ordinary size.
+template <class T>
+void all_to_all(const Communicator& group, std::span<const T> send, std::span<const std::int64_t> send_sizes,
+                std::span<T> receive, std::span<const std::int64_t> receive_sizes, Phase phase);
+
+// Point to point. `tag` < 2^15.
+template <class T>
+Pending start_send(const Communicator& group, std::span<const T> data, int to, int tag, Phase phase);
+template <class T>
+Pending start_receive(const Communicator& group, std::span<T> data, int from, int tag, Phase phase);
+
+void barrier(const Communicator& group, Phase phase);
+
+}  // namespace fourfold

@@ -1,0 +1,144 @@
+// The deck as plain typed structs: what every module gets by const&. The reader (deck/reader.hpp) fills them from YAML.
+// Defaults here are the defaults of the deck; sizes of the model and the data have none.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "grid/axes.hpp"
+
+namespace fourfold {
+
+struct RunDeck {
+  std::string name = "run";
+  std::string folder = "runs/run";  // default: runs/<name>
+  std::int64_t steps = 0;
+  std::uint64_t seed = 1234;
+  bool trace = false;  // write <folder>/trace.json (Chrome trace, for Perfetto)
+};
+
+enum class ModelKind { transformer, mlp, embedding };
+enum class Positions { learned, rope, none };
+enum class NormKind { layer, rms };
+enum class FeedForwardKind { gelu, gelu_tanh, relu, swiglu };
+enum class BiasKind { all, none, qkv };
+enum class Activation { relu, gelu, gelu_tanh };
+enum class LossKind { cross_entropy, squared_error };
+
+struct FeedForwardDeck {
+  FeedForwardKind kind = FeedForwardKind::gelu;
+  std::int64_t hidden = 0;  // default: 4 x model.hidden
+};
+
+struct InitDeck {
+  double std = 0.02;
+  bool scale_residual = true;  // residual projections x 1/sqrt(2 x layers)
+  bool zero_head = false;      // output weights start at zero: the first loss is ln V
+};
+
+struct MoeDeck {  // read and checked; training refuses it until the MoE modules exist
+  std::int64_t every = 1, experts = 0, top_k = 2;
+};
+
+struct ModelDeck {
+  ModelKind kind = ModelKind::transformer;
+  // transformer (embedding uses vocab, hidden, tie_embeddings, loss)
+  std::int64_t layers = 0, hidden = 0, heads = 0;
+  std::int64_t kv_heads = 0;  // default: heads
+  std::int64_t head_dim = 0;  // default: hidden / heads
+  std::int64_t vocab = 0, sequence = 0;
+  Positions positions = Positions::rope;
+  double rope_theta = 10000.0;
+  NormKind norm = NormKind::rms;
+  double norm_eps = 1e-5;
+  FeedForwardDeck ffn;
+  BiasKind bias = BiasKind::none;
+  bool tie_embeddings = false;
+  double dropout = 0.0;
+  InitDeck init;
+  std::optional<MoeDeck> moe;
+  // mlp: widths[0] inputs, then one entry a matrix; the last is the number of outputs (classes)
+  std::vector<std::int64_t> widths;
+  Activation activation = Activation::relu;
+  bool mlp_bias = true;  // key: model.bias_terms
+  LossKind loss = LossKind::cross_entropy;
+};
+
+enum class DataKind { text, synthetic };
+enum class SyntheticKind { dyadic, teacher };
+
+struct DataDeck {
+  DataKind kind = DataKind::text;
+  std::vector<std::string> train;
+  std::vector<std::string> valid;  // default: the tail of `train`, by valid_fraction
+  double valid_fraction = 0.0;
+  // synthetic: samples are functions of (seed, index)
+  SyntheticKind synthetic = SyntheticKind::dyadic;
+  std::int64_t samples = 0;        // in one epoch
+  std::int64_t valid_samples = 0;
+};
+
+struct BatchDeck {  // global = micro x coordinates (data x depth) x micro_batches, exactly; any two give the third
+  std::int64_t global = 0, micro = 0, micro_batches = 0;
+};
+
+enum class OptimizerKind { sgd, momentum, adamw };
+enum class ScheduleKind { constant, linear, cosine };
+
+struct RateDeck {
+  ScheduleKind kind = ScheduleKind::constant;
+  std::int64_t warmup = 0;
+  double final = 0.0;
+};
+
+struct OptimizerDeck {
+  OptimizerKind kind = OptimizerKind::adamw;
+  double lr = 3e-4;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double momentum = 0.9;
+  double weight_decay = 0.0;
+  double clip = 0.0;  // 0: off
+  std::string shard = "none";
+  RateDeck schedule;
+};
+
+enum class Precision { fp64, fp32, bf16 };
+
+struct NumericsDeck {
+  bool deterministic = false;
+  std::optional<int> snap;  // dyadic deck: 8
+};
+
+struct ParallelDeck {
+  int stages = 1;
+  DenseShape dense;           // dense.data 0 until the rank count is known ("what the ranks leave")
+  std::optional<MoeShape> moe;  // default: replica = ranks of a stage
+  std::string schedule = "1f1b";
+};
+
+struct EvalDeck {
+  std::int64_t every = 0;    // 0: only at the end, if there is validation data
+  std::int64_t samples = 0;  // 0: all
+};
+
+struct CheckpointDeck {
+  std::int64_t every = 0;  // 0: only at the end
+  std::int64_t keep = 2;   // committed steps of this run that stay; 0: all
+};
+
+struct Deck {
+  RunDeck run;
+  ModelDeck model;
+  DataDeck data;
+  BatchDeck batch;
+  OptimizerDeck optimizer;
+  Precision precision = Precision::fp32;
+  NumericsDeck numerics;
+  ParallelDeck parallel;
+  EvalDeck eval;
+  CheckpointDeck checkpoint;
+};
+
+}  // namespace fourfold

@@ -1,0 +1,52 @@
+# How libraries of this project are made. One library per module; a module sees only the headers of the modules
+# that it links, so an include that the table of the README does not allow fails to build.
+#
+#   fourfold_module(NAME SOURCES a.cpp b.cpp LINK base grid [KOKKOS])
+#
+# Headers are included as "NAME/file.hpp": each module's folder is linked under its own include root,
+# <build>/include/NAME/NAME -> <source>/modules/NAME. KOKKOS: the sources include Kokkos and use its precompiled header.
+
+add_library(fourfold_flags INTERFACE)
+target_compile_options(fourfold_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-unknown-pragmas -fno-math-errno
+                                                -fno-trapping-math)
+if(FOURFOLD_ARCH)
+  target_compile_options(fourfold_flags INTERFACE -march=${FOURFOLD_ARCH})
+endif()
+if(FOURFOLD_WERROR)
+  target_compile_options(fourfold_flags INTERFACE -Werror)
+endif()
+if(FOURFOLD_SANITIZE)
+  target_compile_options(fourfold_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined
+                                                  -fno-omit-frame-pointer)
+  target_link_options(fourfold_flags INTERFACE -fsanitize=address,undefined)
+endif()
+if(FOURFOLD_POISON)
+  target_compile_definitions(fourfold_flags INTERFACE FOURFOLD_POISON)
+endif()
+
+# One precompiled header of Kokkos, shared by every target that includes it.
+file(WRITE ${CMAKE_BINARY_DIR}/pch/kokkos.cpp "// carries the precompiled header of Kokkos\n")
+add_library(fourfold_kokkos_pch OBJECT ${CMAKE_BINARY_DIR}/pch/kokkos.cpp)
+target_link_libraries(fourfold_kokkos_pch PUBLIC dependency_kokkos PRIVATE fourfold_flags)
+target_precompile_headers(fourfold_kokkos_pch PRIVATE <Kokkos_Core.hpp>)
+
+function(fourfold_include_root name source_dir)
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include/${name})
+  file(CREATE_LINK ${source_dir} ${CMAKE_BINARY_DIR}/include/${name}/${name} SYMBOLIC)
+endfunction()
+
+function(fourfold_library target folder)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "KOKKOS" "" "SOURCES;LINK;PRIVATE_LINK")
+  fourfold_include_root(${folder} ${CMAKE_CURRENT_SOURCE_DIR})
+  add_library(${target} STATIC ${arg_SOURCES})
+  target_include_directories(${target} PUBLIC ${CMAKE_BINARY_DIR}/include/${folder})
+  target_link_libraries(${target} PUBLIC ${arg_LINK} PRIVATE ${arg_PRIVATE_LINK} fourfold_flags)
+  if(arg_KOKKOS)
+    target_link_libraries(${target} PUBLIC dependency_kokkos)
+    target_precompile_headers(${target} REUSE_FROM fourfold_kokkos_pch)
+  endif()
+endfunction()
+
+function(fourfold_module name)
+  fourfold_library(${name} ${name} ${ARGN})
+endfunction()
