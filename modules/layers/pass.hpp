@@ -1,0 +1,46 @@
+// What one forward or backward pass over one micro-batch needs to know beside the activations.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/tensor.hpp"
+
+namespace fourfold {
+
+// One micro-batch of one batch coordinate, on the device. Token models use ids and targets (R = sequences x tokens rows);
+// the MLP uses inputs and either targets (classes) or values (regression), one row a sample.
+template <class T>
+struct MicroBatch {
+  Index sequences = 0;
+  Index tokens = 1;              // rows per sequence (1 for the MLP)
+  Index first_sample = 0;        // number of its first sequence among the samples of the step
+  Tensor<std::int32_t> ids;      // R x 1
+  Tensor<std::int32_t> targets;  // R x 1; below zero: no target
+  Tensor<T> inputs;              // R x widths[0]
+  Tensor<T> values;              // R x widths.back()
+  Index rows() const { return sequences * tokens; }
+};
+
+// Keys and values of one sequence's past, for generation.
+template <class T>
+struct AttentionCache {
+  Tensor<T> keys, values;  // capacity x (K d of this rank)
+  Index length = 0;
+};
+
+template <class T>
+struct Pass {
+  const MicroBatch<T>* batch = nullptr;
+  bool training = false;      // dropout on, activations kept for backward
+  std::uint64_t step = 0;     // counts from 1; draws of dropout are functions of it
+  double loss_scale = 1.0;    // 1 / (target tokens of the whole step): the factor of every loss gradient
+  std::vector<AttentionCache<T>>* caches = nullptr;  // generation: one a layer, of one sequence
+};
+
+// Sums over this rank's rows; equal on all row and col ranks of a coordinate.
+struct LossSum {
+  double loss = 0;              // sum over rows with a target
+  std::int64_t targets = 0;     // how many there were
+};
+
+}  // namespace fourfold

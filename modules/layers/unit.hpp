@@ -1,0 +1,29 @@
+// A unit is what stages are cut between: the embedding, a block, the head, a matrix of an MLP.
+#pragma once
+
+#include <memory>
+
+#include "layers/pass.hpp"
+
+namespace fourfold {
+
+// What a unit keeps from forward to backward, and from backward_input to backward_weight.
+struct Kept {
+  virtual ~Kept() = default;
+};
+
+template <class T>
+class Unit {
+ public:
+  virtual ~Unit() = default;
+
+  // x: in, the input (unused by the first unit, which reads pass.batch); out, the output. Returns what backward needs, or
+  // null unless pass.training. Can be run again on the same input with the same result. Zero rows are legal.
+  virtual std::unique_ptr<Kept> forward(const Pass<T>& pass, Tensor<T>& x, LossSum& loss) = 0;
+  // dx: in, the gradient of the output (unused by the last unit); out, the gradient of the input.
+  virtual void backward_input(const Pass<T>& pass, Kept& kept, Tensor<T>& dx) = 0;
+  // Adds to the gradients of the parameters.
+  virtual void backward_weight(const Pass<T>& pass, Kept& kept) = 0;
+};
+
+}  // namespace fourfold
