@@ -32,7 +32,12 @@ struct FeedForwardDeck {
   std::int64_t hidden = 0;  // default: 4 x model.hidden
 };
 
+// normal: std x N(0,1). dyadic: each row of a matrix has one to `nonzeros` entries of +-1/2, the rest 0 (exact tests).
+enum class InitKind { normal, dyadic };
+
 struct InitDeck {
+  InitKind kind = InitKind::normal;
+  std::int64_t nonzeros = 2;  // of init.kind: dyadic; 1 to 4
   double std = 0.02;
   bool scale_residual = true;  // residual projections x 1/sqrt(2 x layers)
   bool zero_head = false;      // output weights start at zero: the first loss is ln V
