@@ -1,7 +1,7 @@
 // Errors: one family, and the name of the call says who is calling.
 //
-//   fail_all   every rank of the job reached the same verdict from the same data: rank 0 prints, all leave with the code
-//   fail_one   only this rank knows: the job is aborted, this rank's message first
+//   fail_all   every rank of the job reached the same verdict from the same data: rank 0 prints, all leave with the
+//   code fail_one   only this rank knows: the job is aborted, this rank's message first
 //
 // Both throw Error; app/main.cpp and modules/comm turn it into the exit. Assertions (FOURFOLD_ASSERT) are for our own
 // bugs, never for user input.
@@ -43,7 +43,7 @@ class Error : public std::runtime_error {
 }  // namespace fourfold
 
 // FOURFOLD_ASSERT(rows >= 0, "rows come from the loader"): throws (one rank) with condition, file and line.
-#define FOURFOLD_ASSERT(condition, message)                                                      \
-  do {                                                                                           \
+#define FOURFOLD_ASSERT(condition, message)                                                    \
+  do {                                                                                         \
     if (!(condition)) ::fourfold::assertion_failed(#condition, __FILE__, __LINE__, (message)); \
   } while (false)
