@@ -7,8 +7,8 @@
 
 namespace fourfold {
 
-// One micro-batch of one batch coordinate, on the device. Token models use ids and targets (R = sequences x tokens rows);
-// the MLP uses inputs and either targets (classes) or values (regression), one row a sample.
+// One micro-batch of one batch coordinate, on the device. Token models use ids and targets (R = sequences x tokens
+// rows); the MLP uses inputs and either targets (classes) or values (regression), one row a sample.
 template <class T>
 struct MicroBatch {
   Index sequences = 0;
@@ -31,16 +31,16 @@ struct AttentionCache {
 template <class T>
 struct Pass {
   const MicroBatch<T>* batch = nullptr;
-  bool training = false;      // dropout on, activations kept for backward
-  std::uint64_t step = 0;     // counts from 1; draws of dropout are functions of it
-  double loss_scale = 1.0;    // 1 / (target tokens of the whole step): the factor of every loss gradient
+  bool training = false;    // dropout on, activations kept for backward
+  std::uint64_t step = 0;   // counts from 1; draws of dropout are functions of it
+  double loss_scale = 1.0;  // 1 / (target tokens of the whole step): the factor of every loss gradient
   std::vector<AttentionCache<T>>* caches = nullptr;  // generation: one a layer, of one sequence
 };
 
 // Sums over this rank's rows; equal on all row and col ranks of a coordinate.
 struct LossSum {
-  double loss = 0;              // sum over rows with a target
-  std::int64_t targets = 0;     // how many there were
+  double loss = 0;           // sum over rows with a target
+  std::int64_t targets = 0;  // how many there were
 };
 
 }  // namespace fourfold

@@ -17,8 +17,8 @@ class Unit {
  public:
   virtual ~Unit() = default;
 
-  // x: in, the input (unused by the first unit, which reads pass.batch); out, the output. Returns what backward needs, or
-  // null unless pass.training. Can be run again on the same input with the same result. Zero rows are legal.
+  // x: in, the input (unused by the first unit, which reads pass.batch); out, the output. Returns what backward needs,
+  // or null unless pass.training. Can be run again on the same input with the same result. Zero rows are legal.
   virtual std::unique_ptr<Kept> forward(const Pass<T>& pass, Tensor<T>& x, LossSum& loss) = 0;
   // dx: in, the gradient of the output (unused by the last unit); out, the gradient of the input.
   virtual void backward_input(const Pass<T>& pass, Kept& kept, Tensor<T>& dx) = 0;

@@ -22,8 +22,8 @@ struct Activations {
 template <class T>
 class Model {
  public:
-  // Collective over the grid's ranks only in what `comms` already holds: makes no communicator. Parameters are allocated
-  // and initialised. `deck` must have passed the reader's checks and not_built_yet().
+  // Collective over the grid's ranks only in what `comms` already holds: makes no communicator. Parameters are
+  // allocated and initialised. `deck` must have passed the reader's checks and not_built_yet().
   Model(const Deck& deck, const GridComms& comms, Pool& pool);
   ~Model();
 
@@ -36,8 +36,9 @@ class Model {
   // what a unit kept is freed as soon as its weight gradients are made.
   void backward(const Pass<T>& pass, Activations<T>& kept);
 
-  // Logits of the rows asked for (generation): rows x V of this rank's vocabulary part gathered whole. No loss.
-  Tensor<T> logits(const Pass<T>& pass);
+  // Logits of the last `rows` rows (generation): rows x V, the whole vocabulary on every rank. No loss. With
+  // pass.caches the rows are taken to follow what the caches hold, and the caches grow by them.
+  Tensor<T> logits(const Pass<T>& pass, Index rows);
   std::vector<AttentionCache<T>> make_caches(Index capacity);
 
  private:

@@ -1,6 +1,6 @@
-// Parameters and where they live. A layer declares its parameters; the store lays them out, one flat buffer of values and
-// one of gradients for each reduction group (parameters whose gradients are summed over the same axes), in declaration
-// order. One reducer reads the groups; no layer scales or sums over ranks by hand.
+// Parameters and where they live. A layer declares its parameters; the store lays them out, one flat buffer of values
+// and one of gradients for each reduction group (parameters whose gradients are summed over the same axes), in
+// declaration order. One reducer reads the groups; no layer scales or sums over ranks by hand.
 #pragma once
 
 #include <deque>
@@ -19,11 +19,11 @@ namespace fourfold {
 using Initializer = std::function<double(std::int64_t global_index)>;
 
 struct ParamSpec {
-  std::string name;  // global, without a rank: "layers.3.attention.q.weight"
-  Shard shard;       // what this rank holds of the logical tensor
-  AxisSet sum_over;  // the axes over which this rank's gradient is partial
-  bool owner = true; // this rank counts the shard in norms and writes it in checkpoints (one among its replicas but for
-                     // the axes in sum_over, where coordinate 0 owns)
+  std::string name;   // global, without a rank: "layers.3.attention.q.weight"
+  Shard shard;        // what this rank holds of the logical tensor
+  AxisSet sum_over;   // the axes over which this rank's gradient is partial
+  bool owner = true;  // this rank counts the shard in norms and writes it in checkpoints (one among its replicas but
+                      // for the axes in sum_over, where coordinate 0 owns)
   Initializer init;
 };
 

@@ -1,6 +1,6 @@
-// A tensor is a shared handle on a row-major block of rows x cols elements from a Pool. The Pool is the one function that
-// allocates views: it records requested bytes per tag in the memory ledger, and hands freed blocks out again by size, so
-// that a training loop allocates nothing after its first steps.
+// A tensor is a shared handle on a row-major block of rows x cols elements from a Pool. The Pool is the one function
+// that allocates views: it records requested bytes per tag in the memory ledger, and hands freed blocks out again by
+// size, so that a training loop allocates nothing after its first steps.
 #pragma once
 
 #include <map>

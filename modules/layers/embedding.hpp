@@ -1,0 +1,41 @@
+// Token embedding: table V x D, vocabulary cut over row, columns over col, flattened parts over depth.
+//   forward: y = sum_row( table[ids - first id of this part] );  backward: dtable[id] += dy (reduce-scattered over
+//   depth)
+// y: R x D/col, equal on all ranks of row.  And learned positions: table T x D, columns over col.
+#pragma once
+
+#include "layers/weight.hpp"
+
+namespace fourfold {
+
+template <class T>
+class Embedding {
+ public:
+  Embedding(const LayerContext<T>& context, std::string name, Index vocab, Index width, Initializer init);
+
+  const std::shared_ptr<Weight<T>>& weight() const { return weight_; }
+  Tensor<T> forward(const Tensor<std::int32_t>& ids) const;
+  void backward_weight(const Tensor<std::int32_t>& ids, const Tensor<T>& dy) const;
+
+ private:
+  LayerContext<T> context_;
+  Range vocabulary_;
+  std::shared_ptr<Weight<T>> weight_;
+  Sum<T> sum_row_;
+};
+
+template <class T>
+class LearnedPositions {
+ public:
+  LearnedPositions(const LayerContext<T>& context, std::string name, Index sequence, Index width, Initializer init);
+
+  // Row r stands at position offset + r % tokens; in place.
+  void forward(Index tokens, Index offset, const Tensor<T>& y) const;
+  void backward_weight(Index tokens, const Tensor<T>& dy) const;
+
+ private:
+  Param<T>* param_;
+  Index width_;
+};
+
+}  // namespace fourfold

@@ -1,0 +1,84 @@
+#include "layers/weight.hpp"
+
+#include "base/error.hpp"
+#include "kernels/vector.hpp"
+
+namespace fourfold {
+
+namespace {
+
+Index total_rows(const std::vector<Segment>& segments) {
+  Index rows = 0;
+  for (const Segment& segment : segments) rows += segment.held.size();
+  return rows;
+}
+
+}  // namespace
+
+template <class T>
+Weight<T>::Weight(const LayerContext<T>& context, std::vector<Segment> segments, Index in_features, Range in_held)
+    : pool_(&context.pool),
+      rows_(total_rows(segments)),
+      cols_(in_held.size()),
+      gather_(context.comms.group({Axis::depth}), rows_ * cols_, context.summation) {
+  const Range mine = context.part_of(rows_ * cols_, Axis::depth);
+  Index begin = 0;  // of the segment in the flattened local matrix
+  for (Segment& segment : segments) {
+    const Index size = segment.held.size() * cols_;
+    const Range flat = intersect(mine, Range{begin, begin + size});
+    ParamSpec spec;
+    spec.name = segment.name;
+    spec.shard = Shard{{segment.features, in_features},
+                       {segment.held, in_held},
+                       flat.empty() ? Range{0, 0} : Range{flat.begin - begin, flat.end - begin}};
+    spec.sum_over = {Axis::data};
+    spec.owner = segment.owner;
+    spec.init = std::move(segment.init);
+    params_.push_back(context.store.declare(std::move(spec)));
+    begin += size;
+  }
+}
+
+template <class T>
+Index Weight<T>::shard_size() const {
+  Index size = 0;
+  for (const Param<T>* param : params_) {
+    FOURFOLD_ASSERT(param->group_offset == params_.front()->group_offset + size, "fused weights lie side by side");
+    size += param->spec.shard.size();
+  }
+  return size;
+}
+
+template <class T>
+UsableWeight<T> Weight<T>::use(Phase phase) const {
+  const T* shard = params_.front()->value.data();
+  UsableWeight<T> usable;
+  if (gather_.ranks() == 1) {
+    FOURFOLD_ASSERT(shard_size() == rows_ * cols_, "the whole local matrix is here");
+    usable.matrix = kernels::Matrix<const T>(shard, rows_, cols_);
+    return usable;
+  }
+  usable.gathered = Tensor<T>(*pool_, MemoryTag::buffers, rows_, cols_);
+  gather_.forward(kernels::Vector<const T>(shard, shard_size()), usable.gathered.vector(), phase);
+  usable.matrix = usable.gathered.matrix();
+  return usable;
+}
+
+template <class T>
+kernels::Matrix<kernels::Acc<T>> Weight<T>::local_gradient() const {
+  return kernels::Matrix<kernels::Acc<T>>(params_.front()->grad.data(), rows_, cols_);
+}
+
+template <class T>
+void Weight<T>::scatter_gradient(const Tensor<kernels::Acc<T>>& whole) const {
+  const Index size = shard_size();
+  Tensor<kernels::Acc<T>> mine(*pool_, MemoryTag::buffers, 1, size);
+  gather_.adjoint(whole.vector(), mine.vector());
+  kernels::add<kernels::Acc<T>>(Space(), mine.vector(),
+                                kernels::Vector<kernels::Acc<T>>(params_.front()->grad.data(), size));
+}
+
+template class Weight<float>;
+template class Weight<double>;
+
+}  // namespace fourfold

@@ -1,0 +1,66 @@
+// The matrix of one or several fused linear layers (q alone; k and v; gate and up), cut over row, col and depth. Its
+// segments are parameters of their own with logical names and shapes, stored side by side so that one product serves
+// all.
+//
+// A rank's local matrix W is n x k (its output features of every segment x its input features). With a depth axis the
+// flattened local matrix is kept in shards, gathered for use, and its gradient is reduce-scattered.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "layers/context.hpp"
+
+namespace fourfold {
+
+struct Segment {
+  std::string name;    // of the parameter: "layers.0.attention.k.weight"
+  Index features = 0;  // logical output features (rows of W)
+  Range held;          // the rows that this rank holds
+  bool owner = true;   // false on all but one of the ranks that hold the same rows
+  Initializer init;
+};
+
+// A local matrix ready for use; holds the gathered copy while it lives.
+template <class T>
+struct UsableWeight {
+  Tensor<T> gathered;
+  kernels::Matrix<const T> matrix;
+};
+
+template <class T>
+class Weight {
+ public:
+  // in_features: logical; in_held: the columns this rank holds. `owner`: this rank owns what it holds among replicas.
+  Weight(const LayerContext<T>& context, std::vector<Segment> segments, Index in_features, Range in_held);
+
+  Index rows() const { return rows_; }  // n
+  Index cols() const { return cols_; }  // k
+
+  UsableWeight<T> use(Phase phase) const;
+
+  // Adds to the gradient: `product(dw, write)` must overwrite or add the n x k matrix it is given, as `write` says.
+  template <class Product>
+  void add_gradient(const Product& product) const {
+    if (gather_.ranks() == 1) {
+      product(local_gradient(), kernels::Write::add);
+      return;
+    }
+    Tensor<kernels::Acc<T>> whole(*pool_, MemoryTag::buffers, rows_, cols_);
+    product(whole.matrix(), kernels::Write::overwrite);
+    scatter_gradient(whole);
+  }
+
+ private:
+  kernels::Matrix<kernels::Acc<T>> local_gradient() const;
+  void scatter_gradient(const Tensor<kernels::Acc<T>>& whole) const;
+  Index shard_size() const;
+
+  Pool* pool_;
+  std::vector<Param<T>*> params_;
+  Index rows_ = 0;
+  Index cols_ = 0;
+  Gather<T> gather_;
+};
+
+}  // namespace fourfold

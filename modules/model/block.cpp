@@ -1,0 +1,113 @@
+// Pre-norm transformer block:  h = x + attention(norm(x));  y = h + ffn(norm(h)).
+#include "kernels/vector.hpp"
+#include "layers/attention.hpp"
+#include "layers/feed_forward.hpp"
+#include "layers/norm.hpp"
+#include "model/initializers.hpp"
+#include "model/names.hpp"
+#include "model/units.hpp"
+
+namespace fourfold {
+
+namespace {
+
+template <class T>
+class Block : public CachedUnit<T> {
+ public:
+  struct KeptTensors : Kept {
+    typename Norm<T>::Kept attention_norm, ffn_norm;
+    typename Attention<T>::Kept attention;
+    typename FeedForward<T>::Kept ffn;
+  };
+
+  Block(const LayerContext<T>& context, const Deck& deck, Index layer)
+      : context_(context),
+        model_(deck.model),
+        layer_(layer),
+        name_("layers." + std::to_string(layer)),
+        attention_norm_(context, name_ + ".attention_norm", norm_type(model_.norm), model_.hidden, model_.norm_eps),
+        attention_(context, name_ + ".attention", attention_options(model_), initializers(deck)),
+        ffn_norm_(context, name_ + ".ffn_norm", norm_type(model_.norm), model_.hidden, model_.norm_eps),
+        ffn_(context, name_ + ".ffn", activation_type(model_.ffn.kind), model_.hidden, model_.ffn.hidden,
+             model_.bias == BiasKind::all, initializers(deck)) {}
+
+  std::unique_ptr<Kept> forward(const Pass<T>& pass, Tensor<T>& x, LossSum&) override {
+    auto kept = pass.training ? std::make_unique<KeptTensors>() : nullptr;
+    AttentionCache<T>* cache = pass.caches != nullptr ? &(*pass.caches)[static_cast<std::size_t>(layer_)] : nullptr;
+    const Tensor<T> normed = attention_norm_.forward(x, kept ? &kept->attention_norm : nullptr);
+    const Tensor<T> attended = attention_.forward(pass, normed, cache, kept ? &kept->attention : nullptr);
+    const Tensor<T> h = add_residual(x, drop(pass, ".attention", attended));
+    const Tensor<T> normed_h = ffn_norm_.forward(h, kept ? &kept->ffn_norm : nullptr);
+    const Tensor<T> fed = ffn_.forward(normed_h, kept ? &kept->ffn : nullptr);
+    x = add_residual(h, drop(pass, ".ffn", fed));
+    return kept;
+  }
+
+  void backward_input(const Pass<T>& pass, Kept& base, Tensor<T>& dx) override {
+    auto& kept = static_cast<KeptTensors&>(base);
+    const Tensor<T> dfed = ffn_.backward_input(drop(pass, ".ffn", dx), kept.ffn);
+    const Tensor<T> dh = add_residual(dx, ffn_norm_.backward_input(dfed, kept.ffn_norm));
+    const Tensor<T> dattended = attention_.backward_input(pass, drop(pass, ".attention", dh), kept.attention);
+    dx = add_residual(dh, attention_norm_.backward_input(dattended, kept.attention_norm));
+  }
+
+  void backward_weight(const Pass<T>&, Kept& base) override {
+    auto& kept = static_cast<KeptTensors&>(base);
+    ffn_.backward_weight(kept.ffn);
+    ffn_norm_.backward_weight(kept.ffn_norm);
+    attention_.backward_weight(kept.attention);
+    attention_norm_.backward_weight(kept.attention_norm);
+  }
+
+  AttentionCache<T> make_cache(Index capacity) const override { return attention_.make_cache(capacity); }
+
+ private:
+  static AttentionOptions attention_options(const ModelDeck& model) {
+    AttentionOptions options;
+    options.width = model.hidden;
+    options.heads = model.heads;
+    options.kv_heads = model.kv_heads;
+    options.head_dim = model.head_dim;
+    options.qkv_bias = model.bias != BiasKind::none;
+    options.output_bias = model.bias == BiasKind::all;
+    options.rotary = model.positions == Positions::rope;
+    options.rope_theta = model.rope_theta;
+    return options;
+  }
+  static InitializerFor initializers(const Deck& deck) {
+    return [&deck](const std::string& name, Index columns, bool residual) {
+      return make_initializer(deck.model, deck.run.seed, name, columns, residual);
+    };
+  }
+
+  Tensor<T> drop(const Pass<T>& pass, const char* where, const Tensor<T>& x) const {
+    return apply_dropout(context_, pass, name_ + where, model_.dropout, model_.hidden, model_.sequence, x);
+  }
+
+  // branch + x. The branch's tensor is fresh, but for dropout off, where it is the layer's own output: nobody else's.
+  Tensor<T> add_residual(const Tensor<T>& x, const Tensor<T>& branch) const {
+    kernels::add<T>(Space(), x.vector(), branch.vector());
+    return branch;
+  }
+
+  LayerContext<T> context_;
+  ModelDeck model_;
+  Index layer_;
+  std::string name_;
+  Norm<T> attention_norm_;
+  Attention<T> attention_;
+  Norm<T> ffn_norm_;
+  FeedForward<T> ffn_;
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<CachedUnit<T>> make_block(const LayerContext<T>& context, const Deck& deck, Index layer) {
+  return std::make_unique<Block<T>>(context, deck, layer);
+}
+
+template std::unique_ptr<CachedUnit<float>> make_block(const LayerContext<float>&, const Deck&, Index);
+template std::unique_ptr<CachedUnit<double>> make_block(const LayerContext<double>&, const Deck&, Index);
+
+}  // namespace fourfold

@@ -1,0 +1,100 @@
+#include "kernels/dropout.hpp"
+
+#include "base/random.hpp"
+#include "model/initializers.hpp"
+#include "model/units.hpp"
+
+namespace fourfold {
+
+template <class T>
+Tensor<T> apply_dropout(const LayerContext<T>& context, const Pass<T>& pass, const std::string& purpose, double p,
+                        Index width, Index sequence, const Tensor<T>& x) {
+  if (p == 0.0 || !pass.training) return x;
+  kernels::GlobalRows rows;
+  rows.first_sample = pass.batch->first_sample;
+  rows.tokens = pass.batch->tokens;
+  rows.sequence = sequence;
+  rows.first_col = context.part_of(width, Axis::col).begin;
+  rows.width = width;
+  Tensor<T> y(context.pool, MemoryTag::activations, x.rows(), x.cols());
+  kernels::dropout_forward<T>(Space(), x.matrix(), random_stream(context.seed, "dropout/" + purpose, pass.step), p,
+                              rows, y.matrix());
+  return y;
+}
+
+template Tensor<float> apply_dropout(const LayerContext<float>&, const Pass<float>&, const std::string&, double, Index,
+                                     Index, const Tensor<float>&);
+template Tensor<double> apply_dropout(const LayerContext<double>&, const Pass<double>&, const std::string&, double,
+                                      Index, Index, const Tensor<double>&);
+
+namespace {
+
+template <class T>
+class EmbeddingUnit : public Unit<T> {
+ public:
+  struct KeptTensors : Kept {
+    Tensor<T> dy;
+  };
+
+  EmbeddingUnit(const LayerContext<T>& context, const Deck& deck)
+      : context_(context),
+        model_(deck.model),
+        tokens_(context, "embedding.token", deck.model.vocab, deck.model.hidden,
+                deck.model.init.zero_head && deck.model.tie_embeddings
+                    ? zero_initializer()
+                    : make_initializer(deck.model, deck.run.seed, "embedding.token", deck.model.hidden, false)) {
+    if (model_.kind == ModelKind::transformer && model_.positions == Positions::learned) {
+      positions_ = std::make_unique<LearnedPositions<T>>(
+          context, "embedding.position", model_.sequence, model_.hidden,
+          make_initializer(model_, deck.run.seed, "embedding.position", model_.hidden, false));
+    }
+  }
+
+  const std::shared_ptr<Weight<T>>& table() const { return tokens_.weight(); }
+
+  std::unique_ptr<Kept> forward(const Pass<T>& pass, Tensor<T>& x, LossSum&) override {
+    x = tokens_.forward(pass.batch->ids);
+    if (positions_) {
+      const Index past = pass.caches != nullptr && !pass.caches->empty() ? pass.caches->front().length : 0;
+      positions_->forward(pass.batch->tokens, past, x);
+    }
+    x = apply_dropout(context_, pass, "embedding", model_.dropout, model_.hidden, model_.sequence, x);
+    return pass.training ? std::make_unique<KeptTensors>() : nullptr;
+  }
+
+  void backward_input(const Pass<T>& pass, Kept& kept, Tensor<T>& dx) override {
+    // The mask is drawn again: dropout is its own adjoint.
+    static_cast<KeptTensors&>(kept).dy =
+        apply_dropout(context_, pass, "embedding", model_.dropout, model_.hidden, model_.sequence, dx);
+    dx = Tensor<T>();
+  }
+
+  void backward_weight(const Pass<T>& pass, Kept& kept) override {
+    const Tensor<T>& dy = static_cast<KeptTensors&>(kept).dy;
+    tokens_.backward_weight(pass.batch->ids, dy);
+    if (positions_) positions_->backward_weight(pass.batch->tokens, dy);
+  }
+
+ private:
+  LayerContext<T> context_;
+  ModelDeck model_;
+  Embedding<T> tokens_;
+  std::unique_ptr<LearnedPositions<T>> positions_;
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<Unit<T>> make_embedding_unit(const LayerContext<T>& context, const Deck& deck,
+                                             std::shared_ptr<Weight<T>>& table) {
+  auto unit = std::make_unique<EmbeddingUnit<T>>(context, deck);
+  table = unit->table();
+  return unit;
+}
+
+template std::unique_ptr<Unit<float>> make_embedding_unit(const LayerContext<float>&, const Deck&,
+                                                          std::shared_ptr<Weight<float>>&);
+template std::unique_ptr<Unit<double>> make_embedding_unit(const LayerContext<double>&, const Deck&,
+                                                           std::shared_ptr<Weight<double>>&);
+
+}  // namespace fourfold

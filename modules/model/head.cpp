@@ -1,0 +1,96 @@
+// Head: final norm, projection to the vocabulary (with the embedding's matrix when tied), loss.
+#include "base/error.hpp"
+#include "layers/linear.hpp"
+#include "layers/loss.hpp"
+#include "layers/norm.hpp"
+#include "model/initializers.hpp"
+#include "model/names.hpp"
+#include "model/units.hpp"
+
+namespace fourfold {
+
+namespace {
+
+template <class T>
+Linear<T> make_projection(const LayerContext<T>& context, const Deck& deck, std::shared_ptr<Weight<T>> table) {
+  if (table) return Linear<T>(context, std::move(table), Orientation{});
+  const ModelDeck& model = deck.model;
+  const std::string name = "head.weight";
+  Initializer init =
+      model.init.zero_head ? zero_initializer() : make_initializer(model, deck.run.seed, name, model.hidden, false);
+  return Linear<T>(context, {even_segment(context, name, model.vocab, Axis::row, std::move(init))}, model.hidden,
+                   {Orientation{}, false});
+}
+
+template <class T>
+class Head : public HeadUnit<T> {
+ public:
+  struct KeptTensors : Kept {
+    typename Norm<T>::Kept norm;
+    typename Linear<T>::Kept projection;
+    typename Loss<T>::Kept loss;
+  };
+
+  Head(const LayerContext<T>& context, const Deck& deck, std::shared_ptr<Weight<T>> table)
+      : norm_(deck.model.kind == ModelKind::transformer
+                  ? std::make_unique<Norm<T>>(context, "final_norm", norm_type(deck.model.norm), deck.model.hidden,
+                                              deck.model.norm_eps)
+                  : nullptr),
+        projection_(make_projection(context, deck, std::move(table))),
+        loss_(context,
+              deck.model.loss == LossKind::cross_entropy ? LossType::cross_entropy : LossType::squared_error_onehot,
+              deck.model.vocab, Axis::row),
+        pool_(context.pool) {}
+
+  std::unique_ptr<Kept> forward(const Pass<T>& pass, Tensor<T>& x, LossSum& loss) override {
+    auto kept = pass.training ? std::make_unique<KeptTensors>() : nullptr;
+    if (norm_) x = norm_->forward(x, kept ? &kept->norm : nullptr);
+    const Tensor<T> logits = projection_.forward(x, kept ? &kept->projection : nullptr);
+    loss = loss_.forward(pass, logits, kept ? &kept->loss : nullptr);
+    x = Tensor<T>();
+    return kept;
+  }
+
+  void backward_input(const Pass<T>& pass, Kept& base, Tensor<T>& dx) override {
+    auto& kept = static_cast<KeptTensors&>(base);
+    dx = projection_.backward_input(loss_.backward(pass, kept.loss), kept.projection);
+    if (norm_) dx = norm_->backward_input(dx, kept.norm);
+  }
+
+  void backward_weight(const Pass<T>&, Kept& base) override {
+    auto& kept = static_cast<KeptTensors&>(base);
+    projection_.backward_weight(kept.projection);
+    if (norm_) norm_->backward_weight(kept.norm);
+  }
+
+  Tensor<T> logits(const Tensor<T>& x, Index rows) const override {
+    FOURFOLD_ASSERT(rows <= x.rows(), "logits are asked for rows that exist");
+    Tensor<T> last(pool_, MemoryTag::activations, rows, x.cols());
+    Kokkos::deep_copy(last.vector(), kernels::Vector<T>(x.data() + (x.rows() - rows) * x.cols(), rows * x.cols()));
+    if (norm_) last = norm_->forward(last, nullptr);
+    return projection_.forward(last, nullptr);
+  }
+
+  Range held() const override { return loss_.held(); }
+
+ private:
+  std::unique_ptr<Norm<T>> norm_;
+  Linear<T> projection_;
+  Loss<T> loss_;
+  Pool& pool_;
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<HeadUnit<T>> make_head(const LayerContext<T>& context, const Deck& deck,
+                                       std::shared_ptr<Weight<T>> table) {
+  return std::make_unique<Head<T>>(context, deck, std::move(table));
+}
+
+template std::unique_ptr<HeadUnit<float>> make_head(const LayerContext<float>&, const Deck&,
+                                                    std::shared_ptr<Weight<float>>);
+template std::unique_ptr<HeadUnit<double>> make_head(const LayerContext<double>&, const Deck&,
+                                                     std::shared_ptr<Weight<double>>);
+
+}  // namespace fourfold

@@ -1,0 +1,94 @@
+#include "model/model.hpp"
+
+#include "base/error.hpp"
+#include "kernels/vector.hpp"
+#include "model/units.hpp"
+
+namespace fourfold {
+
+template <class T>
+Model<T>::Model(const Deck& deck, const GridComms& comms, Pool& pool) : deck_(deck), comms_(comms), pool_(pool) {
+  const Summation summation = deck.numerics.deterministic ? Summation::deterministic : Summation::fast;
+  std::optional<Snap> snap;
+  if (deck.numerics.snap) snap = Snap{*deck.numerics.snap, *deck.numerics.snap + 4};
+  const LayerContext<T> context{comms, pool, store_, summation, snap, deck.run.seed};
+
+  if (deck.model.kind == ModelKind::mlp) {
+    units_ = make_mlp(context, deck_);
+  } else {
+    std::shared_ptr<Weight<T>> table;
+    units_.push_back(make_embedding_unit(context, deck_, table));
+    const Index blocks = deck.model.kind == ModelKind::transformer ? deck.model.layers : 0;
+    for (Index layer = 0; layer < blocks; ++layer) units_.push_back(make_block(context, deck_, layer));
+    if (!deck.model.tie_embeddings) table = nullptr;
+    units_.push_back(make_head(context, deck_, table));
+  }
+  store_.allocate(pool);
+}
+
+template <class T>
+Model<T>::~Model() = default;
+
+template <class T>
+LossSum Model<T>::forward(const Pass<T>& pass, Activations<T>& kept) {
+  kept.units.clear();
+  Tensor<T> x;
+  LossSum loss;
+  for (const auto& unit : units_) kept.units.push_back(unit->forward(pass, x, loss));
+  return loss;
+}
+
+template <class T>
+void Model<T>::backward(const Pass<T>& pass, Activations<T>& kept) {
+  FOURFOLD_ASSERT(kept.units.size() == units_.size(), "backward follows a training forward");
+  Tensor<T> dx;
+  for (std::size_t i = units_.size(); i-- > 0;) {
+    units_[i]->backward_input(pass, *kept.units[i], dx);
+    units_[i]->backward_weight(pass, *kept.units[i]);
+    kept.units[i].reset();
+  }
+  kept.units.clear();
+}
+
+template <class T>
+Tensor<T> Model<T>::logits(const Pass<T>& pass, Index rows) {
+  FOURFOLD_ASSERT(deck_.model.kind != ModelKind::mlp, "token models have logits");
+  Tensor<T> x;
+  LossSum none;
+  for (std::size_t i = 0; i + 1 < units_.size(); ++i) units_[i]->forward(pass, x, none);
+  const auto& head = static_cast<const HeadUnit<T>&>(*units_.back());
+  const Tensor<T> mine = head.logits(x, rows);
+
+  // The parts of the vocabulary side by side: gathered rank by rank, then put into columns.
+  const Communicator& row = comms_.group({Axis::row});
+  if (row.size() == 1) return mine;
+  std::vector<std::int64_t> sizes;
+  for (int r = 0; r < row.size(); ++r) sizes.push_back(rows * part(deck_.model.vocab, row.size(), r).size());
+  const Tensor<T> parts(pool_, MemoryTag::buffers, rows, deck_.model.vocab);
+  all_gather<T>(row, {mine.data(), static_cast<std::size_t>(mine.size())},
+                {parts.data(), static_cast<std::size_t>(parts.size())}, sizes, Phase::forward);
+  Tensor<T> all(pool_, MemoryTag::activations, rows, deck_.model.vocab);
+  Index begin = 0;
+  for (int r = 0; r < row.size(); ++r) {
+    const Range held = part(deck_.model.vocab, row.size(), r);
+    kernels::copy_columns<T>(Space(), kernels::Matrix<const T>(parts.data() + begin, rows, held.size()), 0, held.size(),
+                             all.matrix(), held.begin);
+    begin += rows * held.size();
+  }
+  return all;
+}
+
+template <class T>
+std::vector<AttentionCache<T>> Model<T>::make_caches(Index capacity) {
+  std::vector<AttentionCache<T>> caches;
+  for (const auto& unit : units_) {
+    if (const auto* block = dynamic_cast<const CachedUnit<T>*>(unit.get()))
+      caches.push_back(block->make_cache(capacity));
+  }
+  return caches;
+}
+
+template class Model<float>;
+template class Model<double>;
+
+}  // namespace fourfold

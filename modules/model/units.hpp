@@ -1,0 +1,49 @@
+// The units that the models are made of, as constructors: name to unit in one place.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "deck/deck.hpp"
+#include "layers/embedding.hpp"
+#include "layers/unit.hpp"
+
+namespace fourfold {
+
+// Where dropout acts, for its draws ("dropout/embedding", "dropout/layers.3.attention").
+template <class T>
+Tensor<T> apply_dropout(const LayerContext<T>& context, const Pass<T>& pass, const std::string& purpose, double p,
+                        Index width, Index sequence, const Tensor<T>& x);
+
+// A unit that can also run with a cache of past keys and values (transformer blocks).
+template <class T>
+class CachedUnit : public Unit<T> {
+ public:
+  virtual AttentionCache<T> make_cache(Index capacity) const = 0;
+};
+
+// Token embedding (and learned positions, dropout); `table` is where a tied head finds the matrix.
+template <class T>
+std::unique_ptr<Unit<T>> make_embedding_unit(const LayerContext<T>& context, const Deck& deck,
+                                             std::shared_ptr<Weight<T>>& table);
+// Pre-norm transformer block number `layer`.
+template <class T>
+std::unique_ptr<CachedUnit<T>> make_block(const LayerContext<T>& context, const Deck& deck, Index layer);
+
+// Final norm (transformer only), output projection, loss. `table` null: a matrix of its own.
+template <class T>
+class HeadUnit : public Unit<T> {
+ public:
+  // Logits of the last `rows` rows of x: rows x this rank's part of the vocabulary.
+  virtual Tensor<T> logits(const Tensor<T>& x, Index rows) const = 0;
+  virtual Range held() const = 0;
+};
+template <class T>
+std::unique_ptr<HeadUnit<T>> make_head(const LayerContext<T>& context, const Deck& deck,
+                                       std::shared_ptr<Weight<T>> table);
+
+// The matrices of an MLP, the activation after all but the last, and the loss after the last.
+template <class T>
+std::vector<std::unique_ptr<Unit<T>>> make_mlp(const LayerContext<T>& context, const Deck& deck);
+
+}  // namespace fourfold

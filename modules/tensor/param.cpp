@@ -1,0 +1,65 @@
+#include "tensor/param.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.hpp"
+#include "kernels/vector.hpp"
+
+namespace fourfold {
+
+template <class T>
+Param<T>* ParamStore<T>::declare(ParamSpec spec) {
+  for (const Param<T>& other : params_) FOURFOLD_ASSERT(other.spec.name != spec.name, "twice: " + spec.name);
+  Param<T> param;
+  param.decays = spec.shard.shape.size() >= 2;
+  param.spec = std::move(spec);
+  params_.push_back(std::move(param));
+  return &params_.back();
+}
+
+template <class T>
+void ParamStore<T>::allocate(Pool& pool) {
+  FOURFOLD_ASSERT(groups_.empty(), "parameters are allocated once");
+  std::map<AxisSet, Index> group_of;
+  std::vector<Index> sizes;
+  for (Param<T>& param : params_) {
+    const auto [found, fresh] = group_of.try_emplace(param.spec.sum_over, static_cast<Index>(groups_.size()));
+    if (fresh) {
+      groups_.emplace_back();
+      groups_.back().sum_over = param.spec.sum_over;
+      sizes.push_back(0);
+    }
+    param.group = found->second;
+    param.group_offset = sizes[static_cast<std::size_t>(param.group)];
+    sizes[static_cast<std::size_t>(param.group)] += param.spec.shard.size();
+  }
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    groups_[g].values = Tensor<T>(pool, MemoryTag::parameters, 1, sizes[g]);
+    groups_[g].grads = Tensor<kernels::Acc<T>>(pool, MemoryTag::gradients, 1, sizes[g]);
+  }
+  for (Param<T>& param : params_) {
+    ParamGroup<T>& group = groups_[static_cast<std::size_t>(param.group)];
+    const Index size = param.spec.shard.size();
+    group.params.push_back(&param);
+    param.value = kernels::Vector<T>(group.values.data() + param.group_offset, size);
+    param.grad = kernels::Vector<kernels::Acc<T>>(group.grads.data() + param.group_offset, size);
+    auto host = Kokkos::create_mirror_view(param.value);
+    for (Index i = 0; i < size; ++i) host(i) = static_cast<T>(param.spec.init(param.spec.shard.global_index(i)));
+    Kokkos::deep_copy(param.value, host);
+  }
+  zero_gradients();
+}
+
+template <class T>
+void ParamStore<T>::zero_gradients() {
+  const Space space;
+  for (ParamGroup<T>& group : groups_) {
+    kernels::fill<kernels::Acc<T>>(space, kernels::Acc<T>{0}, group.grads.vector());
+  }
+}
+
+template class ParamStore<float>;
+template class ParamStore<double>;
+
+}  // namespace fourfold
