@@ -1,0 +1,112 @@
+#include "kernels/activation.hpp"
+
+#include "kernels/math.hpp"
+
+namespace fourfold::kernels {
+
+namespace {
+
+// gelu_tanh: x/2 (1 + tanh u) = x s(2u) with s the logistic function; 2u and its derivative.
+template <class T>
+struct TwiceTanhArgument {
+  static constexpr T kLinear = T(1.59576912160573071176);  // 2 sqrt(2/pi)
+  static constexpr T kCubic = T(0.044715);
+  KOKKOS_FORCEINLINE_FUNCTION static T value(T x) { return kLinear * x * (T(1) + kCubic * x * x); }
+  KOKKOS_FORCEINLINE_FUNCTION static T slope(T x) { return kLinear * (T(1) + T(3) * kCubic * x * x); }
+};
+
+}  // namespace
+
+// Written so that NaN stays NaN and -0 becomes 0.
+template <class T>
+void relu_forward(const Space& space, Vector<const T> x, Vector<T> y) {
+  Kokkos::parallel_for(
+      "relu_forward", Range1(space, 0, y.extent(0)),
+      KOKKOS_LAMBDA(const Index i) { y(i) = x(i) <= T(0) ? T(0) : x(i); });
+}
+
+template <class T>
+void relu_backward(const Space& space, Vector<const T> x, Vector<const T> dy, Vector<T> dx) {
+  Kokkos::parallel_for(
+      "relu_backward", Range1(space, 0, dx.extent(0)),
+      KOKKOS_LAMBDA(const Index i) { dx(i) = x(i) <= T(0) ? T(0) : dy(i); });
+}
+
+template <class T>
+void gelu_forward(const Space& space, Vector<const T> x, Vector<T> y) {
+  Kokkos::parallel_for(
+      "gelu_forward", Range1(space, 0, y.extent(0)),
+      KOKKOS_LAMBDA(const Index i) { y(i) = x(i) * normal(x(i)).value; });
+}
+
+template <class T>
+void gelu_backward(const Space& space, Vector<const T> x, Vector<const T> dy, Vector<T> dx) {
+  Kokkos::parallel_for(
+      "gelu_backward", Range1(space, 0, dx.extent(0)), KOKKOS_LAMBDA(const Index i) {
+        const Normal<T> p = normal(x(i));
+        dx(i) = dy(i) * (p.value + x(i) * p.density);
+      });
+}
+
+template <class T>
+void gelu_tanh_forward(const Space& space, Vector<const T> x, Vector<T> y) {
+  Kokkos::parallel_for(
+      "gelu_tanh_forward", Range1(space, 0, y.extent(0)),
+      KOKKOS_LAMBDA(const Index i) { y(i) = x(i) * logistic(TwiceTanhArgument<T>::value(x(i))).value; });
+}
+
+template <class T>
+void gelu_tanh_backward(const Space& space, Vector<const T> x, Vector<const T> dy, Vector<T> dx) {
+  Kokkos::parallel_for(
+      "gelu_tanh_backward", Range1(space, 0, dx.extent(0)), KOKKOS_LAMBDA(const Index i) {
+        const Logistic<T> s = logistic(TwiceTanhArgument<T>::value(x(i)));
+        dx(i) = dy(i) * s.value * (T(1) + x(i) * s.complement * TwiceTanhArgument<T>::slope(x(i)));
+      });
+}
+
+template <class T>
+void swiglu_forward(const Space& space, Matrix<const T> gate_up, Matrix<T> y) {
+  const Index width = y.extent(1);
+  Kokkos::parallel_for(
+      "swiglu_forward", Range1(space, 0, y.extent(0)), KOKKOS_LAMBDA(const Index r) {
+        const T* gate = gate_up.data() + r * gate_up.stride(0);
+        const T* up = gate + width;
+        T* out = y.data() + r * y.stride(0);
+        for (Index j = 0; j < width; ++j) out[j] = gate[j] * logistic(gate[j]).value * up[j];
+      });
+}
+
+template <class T>
+void swiglu_backward(const Space& space, Matrix<const T> gate_up, Matrix<const T> dy, Matrix<T> dgate_up) {
+  const Index width = dy.extent(1);
+  Kokkos::parallel_for(
+      "swiglu_backward", Range1(space, 0, dy.extent(0)), KOKKOS_LAMBDA(const Index r) {
+        const T* gate = gate_up.data() + r * gate_up.stride(0);
+        const T* up = gate + width;
+        const T* d = dy.data() + r * dy.stride(0);
+        T* dgate = dgate_up.data() + r * dgate_up.stride(0);
+        T* dup = dgate + width;
+        for (Index j = 0; j < width; ++j) {
+          const Logistic<T> s = logistic(gate[j]);
+          const T silu = gate[j] * s.value;
+          const T slope = s.value + silu * s.complement;
+          dgate[j] = d[j] * up[j] * slope;
+          dup[j] = d[j] * silu;
+        }
+      });
+}
+
+#define FOURFOLD_INSTANTIATE(T)                                                                   \
+  template void relu_forward<T>(const Space&, Vector<const T>, Vector<T>);                        \
+  template void relu_backward<T>(const Space&, Vector<const T>, Vector<const T>, Vector<T>);      \
+  template void gelu_forward<T>(const Space&, Vector<const T>, Vector<T>);                        \
+  template void gelu_backward<T>(const Space&, Vector<const T>, Vector<const T>, Vector<T>);      \
+  template void gelu_tanh_forward<T>(const Space&, Vector<const T>, Vector<T>);                   \
+  template void gelu_tanh_backward<T>(const Space&, Vector<const T>, Vector<const T>, Vector<T>); \
+  template void swiglu_forward<T>(const Space&, Matrix<const T>, Matrix<T>);                      \
+  template void swiglu_backward<T>(const Space&, Matrix<const T>, Matrix<const T>, Matrix<T>);
+FOURFOLD_INSTANTIATE(float)
+FOURFOLD_INSTANTIATE(double)
+#undef FOURFOLD_INSTANTIATE
+
+}  // namespace fourfold::kernels

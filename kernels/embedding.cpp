@@ -1,0 +1,85 @@
+#include "kernels/embedding.hpp"
+
+#include <cassert>
+
+#include "kernels/columns.hpp"
+
+namespace fourfold::kernels {
+
+template <class T>
+void embedding_forward(const Space& space, Vector<const std::int32_t> ids, Matrix<const T> table, Index first_id,
+                       Matrix<T> y) {
+  assert(ids.extent(0) == y.extent(0) && table.extent(1) == y.extent(1));
+  const Index held = table.extent(0);
+  const Index width = y.extent(1);
+  Kokkos::parallel_for(
+      "embedding_forward", Range1(space, 0, y.extent(0)), KOKKOS_LAMBDA(const Index r) {
+        const Index id = ids(r) - first_id;
+        T* out = y.data() + r * y.stride(0);
+        if (id >= 0 && id < held) {
+          const T* row = table.data() + id * table.stride(0);
+          for (Index j = 0; j < width; ++j) out[j] = row[j];
+        } else {
+          for (Index j = 0; j < width; ++j) out[j] = T(0);
+        }
+      });
+}
+
+template <class T>
+void embedding_backward(const Space& space, Vector<const std::int32_t> ids, Matrix<const T> dy, Index first_id,
+                        Matrix<T> dtable) {
+  assert(ids.extent(0) == dy.extent(0) && dtable.extent(1) == dy.extent(1));
+  const Index rows = dy.extent(0);
+  const Index held = dtable.extent(0);
+  const Index columns = dtable.extent(1);
+  const Index width = columns_per_task(space, columns);
+  Kokkos::parallel_for(
+      "embedding_backward", Range1(space, 0, (columns + width - 1) / width), KOKKOS_LAMBDA(const Index task) {
+        const Index first = task * width;
+        const Index n = columns - first < width ? columns - first : width;
+        for (Index r = 0; r < rows; ++r) {
+          const Index id = ids(r) - first_id;
+          if (id < 0 || id >= held) continue;
+          const T* row = dy.data() + r * dy.stride(0) + first;
+          T* sum = dtable.data() + id * dtable.stride(0) + first;
+          for (Index j = 0; j < n; ++j) sum[j] += row[j];
+        }
+      });
+}
+
+template <class T>
+void position_forward(const Space& space, Matrix<const T> table, Index tokens, Index offset, Matrix<T> y) {
+  const Index width = y.extent(1);
+  Kokkos::parallel_for(
+      "position_forward", Range1(space, 0, y.extent(0)), KOKKOS_LAMBDA(const Index r) {
+        const T* row = table.data() + (offset + r % tokens) * table.stride(0);
+        T* out = y.data() + r * y.stride(0);
+        for (Index j = 0; j < width; ++j) out[j] += row[j];
+      });
+}
+
+template <class T>
+void position_backward(const Space& space, Matrix<const T> dy, Index tokens, Index offset, Matrix<T> dtable) {
+  const Index rows = dy.extent(0);
+  const Index width = dy.extent(1);
+  // A task owns a position, so its rows come in ascending order.
+  Kokkos::parallel_for(
+      "position_backward", Range1(space, 0, rows < tokens ? rows : tokens), KOKKOS_LAMBDA(const Index t) {
+        T* sum = dtable.data() + (offset + t) * dtable.stride(0);
+        for (Index r = t; r < rows; r += tokens) {
+          const T* row = dy.data() + r * dy.stride(0);
+          for (Index j = 0; j < width; ++j) sum[j] += row[j];
+        }
+      });
+}
+
+#define FOURFOLD_INSTANTIATE(T)                                                                                     \
+  template void embedding_forward<T>(const Space&, Vector<const std::int32_t>, Matrix<const T>, Index, Matrix<T>);  \
+  template void embedding_backward<T>(const Space&, Vector<const std::int32_t>, Matrix<const T>, Index, Matrix<T>); \
+  template void position_forward<T>(const Space&, Matrix<const T>, Index, Index, Matrix<T>);                        \
+  template void position_backward<T>(const Space&, Matrix<const T>, Index, Index, Matrix<T>);
+FOURFOLD_INSTANTIATE(float)
+FOURFOLD_INSTANTIATE(double)
+#undef FOURFOLD_INSTANTIATE
+
+}  // namespace fourfold::kernels
