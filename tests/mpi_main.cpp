@@ -1,16 +1,44 @@
-// main() of tests that run under MPI: every rank's failure fails the test and reaches the log with its rank.
+// main() of tests that run under MPI: every rank's failure fails the test and reaches the log with its rank, an
+// exception ends the job, and a test case that hangs ends it with its name.
 #include <gtest/gtest.h>
 
-#include <Kokkos_Core.hpp>
-#include <cstdio>
+#include <unistd.h>
 
-#include "comm/collectives.hpp"
+#include <Kokkos_Core.hpp>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "comm/agree.hpp"
 #include "comm/launch.hpp"
 #include "mpi_test.hpp"
 
 namespace {
 
 const fourfold::Launch* the_launch = nullptr;
+
+constexpr unsigned kHangSeconds = 240;  // for one test case
+char test_name[256] = "";
+
+void on_hang(int) {
+  const char text[] = ": this test case hangs\n";
+  if (write(STDERR_FILENO, test_name, std::strlen(test_name)) < 0 || write(STDERR_FILENO, text, sizeof text - 1) < 0)
+    _exit(2);
+  _exit(1);
+}
+
+class HangWatch : public testing::EmptyTestEventListener {
+ public:
+  explicit HangWatch(int rank) : rank_(rank) { std::signal(SIGALRM, on_hang); }
+  void OnTestStart(const testing::TestInfo& test) override {
+    std::snprintf(test_name, sizeof test_name, "[rank %d] %s.%s", rank_, test.test_suite_name(), test.name());
+    alarm(kHangSeconds);
+  }
+  void OnTestEnd(const testing::TestInfo&) override { alarm(0); }
+
+ private:
+  int rank_;
+};
 
 class RankPrinter : public testing::EmptyTestEventListener {
  public:
@@ -29,7 +57,9 @@ class RankPrinter : public testing::EmptyTestEventListener {
 
 namespace fourfold::test {
 
-const Launch& launch() { return *the_launch; }
+const Launch& launch() {
+  return *the_launch;
+}
 
 }  // namespace fourfold::test
 
@@ -40,13 +70,16 @@ int main(int argc, char** argv) {
   the_launch = &launch;
   const fourfold::Communicator& world = launch.world();
   auto& listeners = testing::UnitTest::GetInstance()->listeners();
+  listeners.Append(new HangWatch(world.rank()));
+  // A rank that throws has left its collectives: the others would wait for it.
+  if (world.size() > 1) testing::GTEST_FLAG(catch_exceptions) = false;
   if (world.rank() != 0) {
     delete listeners.Release(listeners.default_result_printer());
     listeners.Append(new RankPrinter(world.rank()));
   }
   return fourfold::run_guarded(launch, [&] {
-    std::int32_t failed = RUN_ALL_TESTS();
-    fourfold::all_reduce_max<std::int32_t>(world, {&failed, 1}, fourfold::Phase::control);
+    int failed = RUN_ALL_TESTS();
+    if (fourfold::agree_any(world, failed != 0)) failed = 1;
     return failed;
   });
 }

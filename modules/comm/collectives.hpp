@@ -1,4 +1,5 @@
-// Collectives on spans of numbers: T is float, double, std::int32_t, std::int64_t or std::byte where a sum is not asked.
+// Collectives on spans of numbers: T is float, double, std::int32_t, std::int64_t or std::byte where a sum is not
+// asked.
 //
 // Each call is blocking, records itself in the communicator's ledger (operation, phase, elements, ring-equivalent
 // elements) and checks MPI's return. Counts are 64-bit; transfers are split below 2^31 bytes. A group of one rank moves
@@ -8,18 +9,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
-#include <string_view>
 
 #include "comm/communicator.hpp"
+#include "comm/phase.hpp"
 
 namespace fourfold {
-
-// What a movement is for; the ledger and the trace are kept per phase.
-enum class Phase : int { setup, forward, backward, gradient, update, evaluate, checkpoint, control };
-inline constexpr int kPhases = 8;
-std::string_view phase_name(Phase phase);
 
 // How sums over ranks are made.
 //   fast           MPI's own reduction
@@ -28,6 +23,7 @@ std::string_view phase_name(Phase phase);
 enum class Summation { fast, deterministic };
 
 // An operation under way; wait() (or destruction) completes it. Buffers belong to the caller and stay valid until then.
+// Destroyed while an exception is on its way it waits for nobody: the job is about to end.
 class Pending {
  public:
   Pending();
@@ -53,14 +49,16 @@ template <class T>
 void all_reduce_max(const Communicator& group, std::span<T> data, Phase phase);
 
 // `mine` of every rank side by side in rank order; sizes[r] elements come from rank r (sizes[rank] == mine.size()).
+// `mine` may already lie at its place in `all`; otherwise the two must not overlap.
 template <class T>
-void all_gather(const Communicator& group, std::span<const T> mine, std::span<T> all, std::span<const std::int64_t> sizes,
-                Phase phase);
+void all_gather(const Communicator& group, std::span<const T> mine, std::span<T> all,
+                std::span<const std::int64_t> sizes, Phase phase);
 template <class T>
 Pending start_all_gather(const Communicator& group, std::span<const T> mine, std::span<T> all,
                          std::span<const std::int64_t> sizes, Phase phase);
 
-// Sums `all` over the group and leaves part r (sizes[r] elements, parts side by side) on rank r, in `mine`.
+// Sums `all` over the group and leaves part r (sizes[r] elements, parts side by side) on rank r, in `mine`, which must
+// not overlap `all`.
 template <class T>
 void reduce_scatter_sum(const Communicator& group, std::span<const T> all, std::span<T> mine,
                         std::span<const std::int64_t> sizes, Summation summation, Phase phase);

@@ -1,4 +1,4 @@
-// A communicator has one owner: this move-only class duplicates or splits in its constructor and frees in its destructor.
+// A communicator has one owner: this move-only class makes one in its constructor and frees it in its destructor.
 // Everyone else takes `const Communicator&`. MPI itself shows only in comm/mpi_handle.hpp (for HDF5).
 #pragma once
 
@@ -6,17 +6,17 @@
 #include <string>
 #include <vector>
 
-#include "grid/axes.hpp"
-
 namespace fourfold {
 
 class CommLedger;
+struct CommState;  // comm/comm_state.hpp
 struct MpiHandle;  // comm/mpi_handle.hpp
 
 class Communicator {
  public:
   // Collective over `parent`'s members that are in `ranks` (ranks of parent, in the order wanted; this rank included).
-  // `name` shows in ledgers, traces and hang reports: "data", "row", "world".
+  // `name` shows in ledgers, traces and hang reports: "data", "row", "world". One rank alone makes no MPI communicator.
+  // Errors: assertion when this rank is not in `ranks`.
   Communicator(const Communicator& parent, const std::vector<int>& ranks, std::string name);
   Communicator(Communicator&& other) noexcept;
   Communicator& operator=(Communicator&& other) noexcept;
@@ -27,17 +27,27 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const std::string& name() const { return name_; }
-  CommLedger& ledger() const { return *ledger_; }
+  CommLedger& ledger() const;
   const MpiHandle& handle() const { return *handle_; }
+  int node_of(int rank) const { return nodes_[static_cast<std::size_t>(rank)]; }  // nodes are numbered over the world
+  bool between_nodes() const { return between_nodes_; }                           // members on more than one node
 
  private:
   friend class Launch;
-  Communicator(std::unique_ptr<MpiHandle> handle, std::string name, CommLedger* ledger);
-  std::unique_ptr<MpiHandle> handle_;
+  friend class GridComms;
+  friend class Call;  // comm/call.hpp
+  // `nodes[r]`: node of member r.
+  Communicator(std::shared_ptr<const MpiHandle> handle, std::string name, std::vector<int> nodes, CommState* state);
+  // The same members under another name, on the same MPI communicator.
+  Communicator alias(std::string name) const;
+
+  std::shared_ptr<const MpiHandle> handle_;  // shared with aliases only
   int rank_ = 0;
   int size_ = 1;
   std::string name_;
-  CommLedger* ledger_ = nullptr;
+  std::vector<int> nodes_;
+  bool between_nodes_ = false;
+  CommState* state_ = nullptr;
 };
 
 }  // namespace fourfold

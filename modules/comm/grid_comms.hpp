@@ -2,6 +2,8 @@
 #pragma once
 
 #include <map>
+#include <string>
+#include <vector>
 
 #include "comm/communicator.hpp"
 #include "grid/process_grid.hpp"
@@ -10,8 +12,10 @@ namespace fourfold {
 
 class GridComms {
  public:
-  // Collective over `world` (world.size() == grid.ranks()). Makes a communicator for each set of axes in `sets`; a group
-  // of one rank costs nothing.
+  // Collective over `world` (world.size() == grid.ranks(), else assertion). Makes a communicator for each set of axes
+  // in `sets`, named by the set. Cheap where it can be: a group of one rank makes none, and sets with the same members
+  // (their other axes have one coordinate) share one. A set with `stage` is left out where the stages have different
+  // grids.
   GridComms(const Communicator& world, const ProcessGrid& grid, const std::vector<AxisSet>& sets);
 
   const ProcessGrid& grid() const { return grid_; }
@@ -19,15 +23,19 @@ class GridComms {
   const Coordinates& here() const { return here_; }
   // Errors: assertion that lists the sets that exist when asked for another one.
   const Communicator& group(AxisSet axes) const;
+  int made() const { return made_; }  // MPI communicators
+  // "data (4 ranks), row (2 ranks), data+row (8 ranks); 3 MPI communicators": this rank's groups of more than one rank.
+  std::string summary() const;
 
  private:
   const Communicator& world_;
   ProcessGrid grid_;
   Coordinates here_;
   std::map<AxisSet, Communicator> groups_;
+  int made_ = 0;
 };
 
-// The sets that dense layers, the gradient reducer and the optimizer use.
+// The sets that dense layers, the gradient reducer and the optimizer use: every set of dense axes, and {stage}.
 std::vector<AxisSet> dense_axis_sets();
 
 }  // namespace fourfold

@@ -1,17 +1,21 @@
 // MPI's life: the only place (with the abort path) that names MPI_COMM_WORLD.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "base/error.hpp"
 #include "comm/communicator.hpp"
+#include "comm/scratch.hpp"
 
 namespace fourfold {
 
-// Initialises MPI (thread level FUNNELED, refused below), refuses N one-rank jobs (SLURM_NTASKS, PMI_SIZE,
-// OMPI_COMM_WORLD_SIZE, PALS variables against MPI's size; exit 3), owns the world communicator and the ledger, installs
-// terminate and new-handlers. Finalises MPI in its destructor unless an error is on its way.
+// Initialises MPI (thread level FUNNELED, refused below), refuses N one-rank jobs (the variables of srun, mpirun, PMI
+// and PALS against MPI's size; every process says what to type and exits with 3; FOURFOLD_SINGLE=1 in the environment:
+// one rank is meant), owns the world communicator and the ledger, and installs the abort path. Finalises MPI in its
+// destructor unless an exception is on its way. Without a launcher the program is a job of one rank.
 class Launch {
  public:
   Launch(int* argc, char*** argv);
@@ -20,20 +24,36 @@ class Launch {
   Launch& operator=(const Launch&) = delete;
 
   const Communicator& world() const { return *world_; }
-  CommLedger& ledger() const { return *ledger_; }
-  std::string host() const;         // this rank's host name
-  std::string mpi_library() const;  // "Open MPI v4.1.4"
+  CommLedger& ledger() const;
+  const std::string& host() const { return host_; }                // this rank's host name
+  const std::string& mpi_library() const { return mpi_library_; }  // "Open MPI v4.1.4"
+  int nodes() const { return nodes_; }                             // of the world
+
+  // Where collectives take their own buffers from (scratch.hpp). An empty function before what `allocate` needs ends.
+  void set_scratch_allocator(ScratchPool::Allocate allocate) const;
+  std::int64_t scratch_allocations() const;
+  // Bytes given to one MPI call at most, below 2^31; longer transfers are cut. For tests of the cutting.
+  void set_transfer_limit(std::int64_t bytes) const;
 
  private:
-  std::unique_ptr<CommLedger> ledger_;
+  friend int run_guarded(const Launch& launch, const std::function<int()>& body);
+  // Whether every rank arrives here within `seconds`.
+  bool all_arrive(double seconds) const;
+
+  std::string host_, mpi_library_;
+  int nodes_ = 1;
+  std::unique_ptr<CommState> state_;
   std::unique_ptr<Communicator> world_;
+  std::unique_ptr<Communicator> verdict_;  // for run_guarded alone, so that it meets no message of the run
 };
 
-// Where the program is, for the first line of an abort: "step 12, backward".
+// Where the program is, for the first line of an abort: "step 12, backward". Cheap.
 void set_progress(std::int64_t step, const char* phase);
 
-// Runs `body` with the top-level handler: Error of all ranks -> rank 0 prints, every rank returns the code; anything else
-// -> this rank prints "rank R on HOST, step S, PHASE: message", then MPI_Abort. Returns the exit code.
+// Runs `body` with the top-level handler and returns the exit code. Error of all ranks: rank 0 prints
+// "fourfold: error: message" to stderr and every rank returns the code, once all have come to the same verdict (a rank
+// that waits for the others in vain aborts the job). Anything else: this rank prints
+// "rank R on HOST, step S, PHASE: message" and the job is aborted with the code.
 int run_guarded(const Launch& launch, const std::function<int()>& body);
 
 }  // namespace fourfold

@@ -1,0 +1,136 @@
+// One collective or message under way: who asked, its MPI requests, and its entry in the ledger. Included by this
+// module's sources only.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/timer.hpp"
+#include "comm/collectives.hpp"
+#include "comm/ledger.hpp"
+#include "comm/mpi_handle.hpp"
+#include "comm/scratch.hpp"
+
+namespace fourfold {
+
+template <class T>
+MPI_Datatype mpi_type();
+template <>
+inline MPI_Datatype mpi_type<float>() {
+  return MPI_FLOAT;
+}
+template <>
+inline MPI_Datatype mpi_type<double>() {
+  return MPI_DOUBLE;
+}
+template <>
+inline MPI_Datatype mpi_type<std::int32_t>() {
+  return MPI_INT32_T;
+}
+template <>
+inline MPI_Datatype mpi_type<std::int64_t>() {
+  return MPI_INT64_T;
+}
+template <>
+inline MPI_Datatype mpi_type<std::byte>() {
+  return MPI_BYTE;
+}
+
+class Call {
+ public:
+  // Adds the time of its life to the call's exposed seconds.
+  class Timed {
+   public:
+    explicit Timed(Call& call) : call_(call) {}
+    ~Timed() { call_.ledger().add_seconds(call_.key_, watch_.seconds()); }
+    Timed(const Timed&) = delete;
+    Timed& operator=(const Timed&) = delete;
+
+   private:
+    Call& call_;
+    Stopwatch watch_;
+  };
+
+  Call(const Communicator& group, Operation operation, Phase phase);
+
+  MPI_Comm comm() const { return handle_->comm; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  CommLedger& ledger() const;
+  ScratchPool::Lease scratch(std::int64_t bytes) const;
+
+  void record(std::int64_t elements, std::int64_t element_size, std::int64_t ring_elements);
+
+  // The largest count of elements for one MPI call, a multiple of `multiple` (and at least that).
+  std::int64_t chunk(std::int64_t element_size, std::int64_t multiple) const;
+
+  // `start(MPI_Request*)` starts an MPI operation and returns its code.
+  template <class Start>
+  void post(Start&& start) {
+    expected_.push_back({-1, MPI_BYTE});
+    check(start(&requests_.emplace_back(MPI_REQUEST_NULL)));
+  }
+
+  // Messages are cut at the limit; an empty one is still a message.
+  template <class T>
+  void send(std::span<const T> data, int to, int tag) {
+    cut<T>(data.size(), [&](std::size_t begin, std::size_t count) {
+      post([&](MPI_Request* request) {
+        return MPI_Isend(data.data() + begin, static_cast<int>(count), mpi_type<T>(), to, tag, comm(), request);
+      });
+    });
+  }
+  template <class T>
+  void receive(std::span<T> data, int from, int tag) {
+    cut<T>(data.size(), [&](std::size_t begin, std::size_t count) {
+      post([&](MPI_Request* request) {
+        return MPI_Irecv(data.data() + begin, static_cast<int>(count), mpi_type<T>(), from, tag, comm(), request);
+      });
+      expected_.back() = {static_cast<int>(count), mpi_type<T>()};
+    });
+  }
+
+  // Completes every request posted so far. Errors: Error (one rank), also when a message is shorter than its buffer.
+  void wait();
+  void check(int code) const;
+
+ private:
+  struct Expected {
+    int count;  // -1 where the request is not a receive
+    MPI_Datatype type;
+  };
+
+  template <class T, class Piece>
+  void cut(std::size_t count, Piece&& piece) {
+    const auto most = static_cast<std::size_t>(chunk(sizeof(T), 1));
+    std::size_t begin = 0;
+    do {
+      const std::size_t now = count - begin < most ? count - begin : most;
+      piece(begin, now);
+      begin += now;
+    } while (begin < count);
+  }
+
+  std::shared_ptr<const MpiHandle> handle_;
+  CommState* state_;
+  CommKey key_;
+  int rank_, size_;
+  bool between_nodes_;
+  std::vector<MPI_Request> requests_;
+  std::vector<Expected> expected_;
+};
+
+// Tags of this module's own messages, above those of start_send (< 2^15).
+inline constexpr int kTagLimit = 1 << 15;
+inline constexpr int kTagReduceScatter = kTagLimit;
+inline constexpr int kTagAllToAll = kTagLimit + 1;
+
+// Operations that were destroyed unfinished while an exception was on its way: MPI may still write into freed buffers,
+// so the abort path ends the job without another look at MPI.
+bool operations_abandoned();
+
+}  // namespace fourfold

@@ -1,0 +1,152 @@
+// Movements that add nothing: gathers, broadcasts, exchanges and messages.
+#include "comm/collectives.hpp"
+
+#include <memory>
+
+#include "base/error.hpp"
+#include "comm/gather_scatter.hpp"
+
+namespace fourfold {
+
+namespace {
+
+Pending waits_for(std::shared_ptr<Call> call) {
+  return Pending([call] {
+    const Call::Timed waiting(*call);
+    call->wait();
+  });
+}
+
+}  // namespace
+
+template <class T>
+Pending start_all_gather(const Communicator& group, std::span<const T> mine, std::span<T> all,
+                         std::span<const std::int64_t> sizes, Phase phase) {
+  const auto rank = static_cast<std::size_t>(group.rank());
+  FOURFOLD_ASSERT(std::ssize(sizes) == group.size(), "one size a rank");
+  FOURFOLD_ASSERT(sizes[rank] == std::ssize(mine), "own part as long as its size");
+  const std::int64_t total = total_of(sizes);
+  FOURFOLD_ASSERT(total == std::ssize(all), "the parts fill the whole");
+  if (group.size() == 1) {
+    if (mine.data() != all.data()) copy_elements(mine.data(), all.data(), total);
+    return {};
+  }
+  auto call = std::make_shared<Call>(group, Operation::all_gather, phase);
+  const Call::Timed timed(*call);
+  call->record(total, sizeof(T), total - sizes[rank]);
+  auto slices = std::make_shared<Slices>(sizes, 0, over_limit<T>(*call, total) ? 0 : total);
+  post_gather<T>(*call, mine, all, sizes, *slices);
+  return Pending([call, slices] {
+    const Call::Timed waiting(*call);
+    call->wait();
+  });
+}
+
+template <class T>
+void all_gather(const Communicator& group, std::span<const T> mine, std::span<T> all,
+                std::span<const std::int64_t> sizes, Phase phase) {
+  start_all_gather(group, mine, all, sizes, phase).wait();
+}
+
+template <class T>
+void broadcast(const Communicator& group, std::span<T> data, int root, Phase phase) {
+  FOURFOLD_ASSERT(root >= 0 && root < group.size(), "the root is a rank of the group");
+  if (group.size() == 1) return;
+  const auto count = static_cast<std::int64_t>(data.size());
+  auto call = std::make_shared<Call>(group, Operation::broadcast, phase);
+  const Call::Timed timed(*call);
+  const bool last = (group.rank() + 1) % group.size() == root;
+  call->record(count, sizeof(T), last ? 0 : count);
+  const std::int64_t most = call->chunk(sizeof(T), 1);
+  for (std::int64_t begin = 0; begin < count; begin += most) {
+    const auto now = static_cast<int>(std::min(most, count - begin));
+    call->post([&](MPI_Request* request) {
+      return MPI_Ibcast(data.data() + begin, now, mpi_type<T>(), root, call->comm(), request);
+    });
+  }
+  call->wait();
+}
+
+template <class T>
+void all_to_all(const Communicator& group, std::span<const T> send, std::span<const std::int64_t> send_sizes,
+                std::span<T> receive, std::span<const std::int64_t> receive_sizes, Phase phase) {
+  const int size = group.size();
+  const auto rank = static_cast<std::size_t>(group.rank());
+  FOURFOLD_ASSERT(std::ssize(send_sizes) == size && std::ssize(receive_sizes) == size, "one size a rank");
+  FOURFOLD_ASSERT(total_of(send_sizes) == std::ssize(send), "the parts fill what is sent");
+  FOURFOLD_ASSERT(total_of(receive_sizes) == std::ssize(receive), "the parts fill what is received");
+  FOURFOLD_ASSERT(send_sizes[rank] == receive_sizes[rank], "what a rank keeps has one size");
+  const std::vector<std::int64_t> send_at = offsets_of(send_sizes);
+  const std::vector<std::int64_t> receive_at = offsets_of(receive_sizes);
+  copy_elements(send.data() + send_at[rank], receive.data() + receive_at[rank], send_sizes[rank]);
+  if (size == 1) return;
+  Call call(group, Operation::all_to_all, phase);
+  const Call::Timed timed(call);
+  call.record(total_of(send_sizes), sizeof(T), total_of(send_sizes) - send_sizes[rank]);
+  // Messages rather than MPI_Alltoallv, whose displacements are 32-bit; pairs without elements exchange nothing.
+  for (int step = 1; step < size; ++step) {
+    const auto from = static_cast<std::size_t>((group.rank() - step + size) % size);
+    if (receive_sizes[from] > 0)
+      call.receive(
+          receive.subspan(static_cast<std::size_t>(receive_at[from]), static_cast<std::size_t>(receive_sizes[from])),
+          static_cast<int>(from), kTagAllToAll);
+  }
+  for (int step = 1; step < size; ++step) {
+    const auto to = static_cast<std::size_t>((group.rank() + step) % size);
+    if (send_sizes[to] > 0)
+      call.send(send.subspan(static_cast<std::size_t>(send_at[to]), static_cast<std::size_t>(send_sizes[to])),
+                static_cast<int>(to), kTagAllToAll);
+  }
+  call.wait();
+}
+
+template <class T>
+Pending start_send(const Communicator& group, std::span<const T> data, int to, int tag, Phase phase) {
+  FOURFOLD_ASSERT(to >= 0 && to < group.size() && to != group.rank(), "a message goes to another rank of the group");
+  FOURFOLD_ASSERT(tag >= 0 && tag < kTagLimit, "tags are below 2^15");
+  auto call = std::make_shared<Call>(group, Operation::send, phase);
+  const Call::Timed timed(*call);
+  call->record(std::ssize(data), sizeof(T), std::ssize(data));
+  call->send(data, to, tag);
+  return waits_for(std::move(call));
+}
+
+template <class T>
+Pending start_receive(const Communicator& group, std::span<T> data, int from, int tag, Phase phase) {
+  FOURFOLD_ASSERT(from >= 0 && from < group.size() && from != group.rank(),
+                  "a message comes from another rank of the group");
+  FOURFOLD_ASSERT(tag >= 0 && tag < kTagLimit, "tags are below 2^15");
+  auto call = std::make_shared<Call>(group, Operation::receive, phase);
+  const Call::Timed timed(*call);
+  call->record(std::ssize(data), sizeof(T), 0);
+  call->receive(data, from, tag);
+  return waits_for(std::move(call));
+}
+
+void barrier(const Communicator& group, Phase phase) {
+  if (group.size() == 1) return;
+  Call call(group, Operation::barrier, phase);
+  const Call::Timed timed(call);
+  call.record(0, 1, 0);
+  call.post([&](MPI_Request* request) { return MPI_Ibarrier(call.comm(), request); });
+  call.wait();
+}
+
+#define FOURFOLD_MOVEMENTS(T)                                                                                       \
+  template Pending start_all_gather<T>(const Communicator&, std::span<const T>, std::span<T>,                       \
+                                       std::span<const std::int64_t>, Phase);                                       \
+  template void all_gather<T>(const Communicator&, std::span<const T>, std::span<T>, std::span<const std::int64_t>, \
+                              Phase);                                                                               \
+  template void broadcast<T>(const Communicator&, std::span<T>, int, Phase);                                        \
+  template void all_to_all<T>(const Communicator&, std::span<const T>, std::span<const std::int64_t>, std::span<T>, \
+                              std::span<const std::int64_t>, Phase);                                                \
+  template Pending start_send<T>(const Communicator&, std::span<const T>, int, int, Phase);                         \
+  template Pending start_receive<T>(const Communicator&, std::span<T>, int, int, Phase);
+FOURFOLD_MOVEMENTS(float)
+FOURFOLD_MOVEMENTS(double)
+FOURFOLD_MOVEMENTS(std::int32_t)
+FOURFOLD_MOVEMENTS(std::int64_t)
+FOURFOLD_MOVEMENTS(std::byte)
+#undef FOURFOLD_MOVEMENTS
+
+}  // namespace fourfold

@@ -1,0 +1,18 @@
+// What the communicators of one launch share. Owned by Launch.
+#pragma once
+
+#include <cstdint>
+
+#include "comm/ledger.hpp"
+#include "comm/scratch.hpp"
+
+namespace fourfold {
+
+struct CommState {
+  CommLedger ledger;
+  ScratchPool scratch;
+  // Largest number of bytes given to one MPI call, whose counts are 32-bit. Tests lower it.
+  std::int64_t transfer_limit = std::int64_t{1} << 30;
+};
+
+}  // namespace fourfold

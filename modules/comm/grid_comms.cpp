@@ -1,0 +1,61 @@
+#include "comm/grid_comms.hpp"
+
+#include "base/error.hpp"
+
+namespace fourfold {
+
+GridComms::GridComms(const Communicator& world, const ProcessGrid& grid, const std::vector<AxisSet>& sets)
+    : world_(world), grid_(grid) {
+  FOURFOLD_ASSERT(world.size() == grid.ranks(), "the grid has " + std::to_string(grid.ranks()) +
+                                                    " ranks, the job has " + std::to_string(world.size()));
+  here_ = grid_.coordinates(world.rank());
+  bool equal_stages = true;
+  for (int s = 1; s < grid_.stages(); ++s) equal_stages = equal_stages && grid_.stage(s) == grid_.stage(0);
+
+  // All members of a group see the same members in each of their sets, so they make and share the same communicators.
+  std::map<std::vector<int>, AxisSet> first_with;
+  for (const AxisSet axes : sets) {
+    if (groups_.contains(axes) || (axes.has(Axis::stage) && !equal_stages)) continue;
+    const std::vector<int> members = grid_.group(world.rank(), axes);
+    const auto [same, is_new] = first_with.emplace(members, axes);
+    if (!is_new) {
+      groups_.emplace(axes, groups_.at(same->second).alias(axes.name()));
+      continue;
+    }
+    groups_.emplace(axes, Communicator(world, members, axes.name()));
+    if (members.size() > 1) ++made_;
+  }
+}
+
+const Communicator& GridComms::group(AxisSet axes) const {
+  const auto found = groups_.find(axes);
+  if (found != groups_.end()) return found->second;
+  std::string known;
+  for (const auto& [set, communicator] : groups_) known += (known.empty() ? "" : ", ") + set.name();
+  assertion_failed("groups_.contains(axes)", __FILE__, __LINE__,
+                   "no communicator was made for '" + axes.name() + "', only for " + known);
+}
+
+std::string GridComms::summary() const {
+  std::string text;
+  for (const auto& [set, communicator] : groups_) {
+    if (communicator.size() == 1) continue;
+    text += (text.empty() ? "" : ", ") + set.name() + " (" + std::to_string(communicator.size()) + " ranks)";
+  }
+  return (text.empty() ? "no group of more than one rank" : text) + "; " + std::to_string(made_) + " MPI communicators";
+}
+
+std::vector<AxisSet> dense_axis_sets() {
+  const std::vector<AxisSet> axes = {{Axis::data}, {Axis::depth}, {Axis::row}, {Axis::col}};
+  std::vector<AxisSet> sets;
+  for (unsigned chosen = 1; chosen < 1u << axes.size(); ++chosen) {
+    AxisSet set;
+    for (std::size_t i = 0; i < axes.size(); ++i)
+      if ((chosen >> i & 1u) != 0) set = set | axes[i];
+    sets.push_back(set);
+  }
+  sets.push_back({Axis::stage});
+  return sets;
+}
+
+}  // namespace fourfold

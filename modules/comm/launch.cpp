@@ -1,0 +1,208 @@
+#include "comm/launch.hpp"
+
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <vector>
+
+#include "base/timer.hpp"
+#include "comm/abort.hpp"
+#include "comm/call.hpp"
+#include "comm/comm_state.hpp"
+#include "comm/launcher_check.hpp"
+#include "comm/mpi_check.hpp"
+
+namespace fourfold {
+
+namespace {
+
+constexpr double kVerdictSeconds = 8;
+
+const char* environment(const char* name) {
+  return std::getenv(name);
+}
+
+[[noreturn]] void refuse(const std::string& message) {
+  std::fprintf(stderr, "fourfold: error: %s\n", message.c_str());
+  std::fflush(nullptr);
+  MPI_Finalize();
+  std::exit(static_cast<int>(ExitCode::launch));
+}
+
+// An MPI library that cannot work under this launcher may end the process inside MPI_Init with a code of its own.
+bool initialising = false;
+void on_exit_in_init() {
+  if (!initialising) return;
+  std::fprintf(stderr, "fourfold: error: %s\n",
+               launcher_mismatch(environment, 1, "see its message above", "fourfold")
+                   .value_or("MPI could not start; its message is above")
+                   .c_str());
+  std::fflush(nullptr);
+  _exit(static_cast<int>(ExitCode::launch));
+}
+
+void initialise(int* argc, char*** argv) {
+  if (!has_launcher(environment)) {
+    // Open MPI alone: no daemon and no network for one rank, which halves the start. Other libraries do not look.
+    setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
+    setenv("OMPI_MCA_pml", "ob1", 0);
+  }
+  initialising = true;
+  std::atexit(on_exit_in_init);
+  int provided = MPI_THREAD_SINGLE;
+  const int code = MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided);
+  initialising = false;
+  check_mpi(code, "MPI_Init_thread", "world", -1, -1);
+  if (provided < MPI_THREAD_FUNNELED)
+    refuse(
+        "this MPI library allows no threads beside the one that calls it (MPI_THREAD_FUNNELED is needed): build it "
+        "with thread support");
+}
+
+// "Open MPI v4.1.4" of Open MPI's long line; MPICH's first line with its blanks squeezed.
+std::string library_name() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  std::string name;
+  for (const char c : std::string(text, static_cast<std::size_t>(length))) {
+    if (c == ',' || c == '\n') break;
+    if (c != '\t' && c != ' ') {
+      name += c;
+    } else if (!name.empty() && name.back() != ' ') {
+      name += ' ';
+    }
+  }
+  return name;
+}
+
+std::string host_name() {
+  char text[MPI_MAX_PROCESSOR_NAME] = "?";
+  int length = 1;
+  MPI_Get_processor_name(text, &length);
+  return std::string(text, static_cast<std::size_t>(length));
+}
+
+// The node of every rank, numbered in the order of their first ranks.
+std::vector<int> find_nodes(MPI_Comm world, int rank, int size) {
+  const auto check = [&](int code, const char* what) { check_mpi(code, what, "world", rank, size); };
+  MPI_Comm node = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+  int first = rank;
+  check(MPI_Bcast(&first, 1, MPI_INT, 0, node), "MPI_Bcast");
+  check(MPI_Comm_free(&node), "MPI_Comm_free");
+  std::vector<int> firsts(static_cast<std::size_t>(size));
+  check(MPI_Allgather(&first, 1, MPI_INT, firsts.data(), 1, MPI_INT, world), "MPI_Allgather");
+  std::vector<int> leaders = firsts;
+  std::sort(leaders.begin(), leaders.end());
+  leaders.erase(std::unique(leaders.begin(), leaders.end()), leaders.end());
+  for (int& leader : firsts)
+    leader = static_cast<int>(std::lower_bound(leaders.begin(), leaders.end(), leader) - leaders.begin());
+  return firsts;
+}
+
+}  // namespace
+
+Launch::Launch(int* argc, char*** argv) {
+  initialise(argc, argv);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  int rank = 0;
+  int size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  host_ = host_name();
+  mpi_library_ = library_name();
+  const std::string program = argc != nullptr && *argc > 0 ? (*argv)[0] : "fourfold";
+  if (const auto mismatch = launcher_mismatch(environment, size, mpi_library_, program)) refuse(*mismatch);
+  int* tag_bound = nullptr;
+  int found = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_bound, &found);
+  if (found == 0 || *tag_bound < 2 * kTagLimit)
+    refuse("this MPI library has message tags up to " + std::to_string(found != 0 ? *tag_bound : 0) + " only; " +
+           std::to_string(2 * kTagLimit) + " are needed");
+  begin_abort_path(rank, host_);
+
+  state_ = std::make_unique<CommState>();
+  const std::vector<int> nodes = find_nodes(MPI_COMM_WORLD, rank, size);
+  nodes_ = *std::max_element(nodes.begin(), nodes.end()) + 1;
+  const auto duplicate = [&](const char* name) {
+    MPI_Comm comm = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup", name, rank, size);
+    auto handle = std::make_shared<MpiHandle>(comm, MpiHandle::Ownership::owned);
+    return std::unique_ptr<Communicator>(new Communicator(std::move(handle), name, nodes, state_.get()));
+  };
+  world_ = duplicate("world");
+  verdict_ = duplicate("verdict");
+}
+
+Launch::~Launch() {
+  if (std::uncaught_exceptions() > 0) return;  // exit() then finds MPI unfinished and ends the job
+  verdict_.reset();
+  world_.reset();
+  end_abort_path();
+  MPI_Finalize();
+}
+
+CommLedger& Launch::ledger() const {
+  return state_->ledger;
+}
+
+void Launch::set_scratch_allocator(ScratchPool::Allocate allocate) const {
+  state_->scratch.set_allocator(std::move(allocate));
+}
+
+std::int64_t Launch::scratch_allocations() const {
+  return state_->scratch.allocations();
+}
+
+void Launch::set_transfer_limit(std::int64_t bytes) const {
+  FOURFOLD_ASSERT(bytes > 0 && bytes <= std::int64_t{1} << 30, "MPI's counts are 32-bit");
+  state_->transfer_limit = bytes;
+}
+
+bool Launch::all_arrive(double seconds) const {
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Ibarrier(verdict_->handle().comm, &request) != MPI_SUCCESS) return false;
+  const Stopwatch watch;
+  int arrived = 0;
+  while (watch.seconds() < seconds) {
+    if (MPI_Test(&request, &arrived, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+    if (arrived != 0) return true;
+    usleep(1000);
+  }
+  return false;
+}
+
+int run_guarded(const Launch& launch, const std::function<int()>& body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    if (error.caller() == Caller::one_rank) abort_job(error.code(), error.what());
+    const bool first = launch.world().rank() == 0;
+    if (first) {
+      std::fflush(stdout);
+      std::fprintf(stderr, "fourfold: error: %s\n", error.what());
+      std::fflush(stderr);
+    }
+    if (operations_abandoned()) {
+      if (!first) usleep(1000000);  // rank 0 has the word
+      abort_job_quietly(error.code());
+    }
+    if (!launch.all_arrive(kVerdictSeconds))
+      abort_job(error.code(), std::string(error.what()) + " (the other ranks did not come to this verdict)");
+    return static_cast<int>(error.code());
+  } catch (const std::bad_alloc&) {
+    abort_job(ExitCode::error, "out of memory");
+  } catch (const std::exception& error) {
+    abort_job(ExitCode::error, error.what());
+  } catch (...) {
+    abort_job(ExitCode::error, "an exception of an unknown type");
+  }
+}
+
+}  // namespace fourfold
