@@ -14,9 +14,10 @@ namespace fourfold {
 struct RunDeck {
   std::string name = "run";
   std::string folder = "runs/run";  // default: runs/<name>
-  std::int64_t steps = 0;
+  std::int64_t steps = 100;
   std::uint64_t seed = 1234;
   bool trace = false;  // write <folder>/trace.json (Chrome trace, for Perfetto)
+  bool operator==(const RunDeck&) const = default;
 };
 
 enum class ModelKind { transformer, mlp, embedding };
@@ -30,6 +31,7 @@ enum class LossKind { cross_entropy, squared_error };
 struct FeedForwardDeck {
   FeedForwardKind kind = FeedForwardKind::gelu;
   std::int64_t hidden = 0;  // default: 4 x model.hidden
+  bool operator==(const FeedForwardDeck&) const = default;
 };
 
 // normal: std x N(0,1). dyadic: each row of a matrix has one to `nonzeros` entries of +-1/2, the rest 0 (exact tests).
@@ -41,19 +43,21 @@ struct InitDeck {
   double std = 0.02;
   bool scale_residual = true;  // residual projections x 1/sqrt(2 x layers)
   bool zero_head = false;      // output weights start at zero: the first loss is ln V
+  bool operator==(const InitDeck&) const = default;
 };
 
 struct MoeDeck {  // read and checked; training refuses it until the MoE modules exist
   std::int64_t every = 1, experts = 0, top_k = 2;
+  bool operator==(const MoeDeck&) const = default;
 };
 
 struct ModelDeck {
   ModelKind kind = ModelKind::transformer;
   // transformer (embedding uses vocab, hidden, tie_embeddings, loss)
   std::int64_t layers = 0, hidden = 0, heads = 0;
-  std::int64_t kv_heads = 0;  // default: heads
-  std::int64_t head_dim = 0;  // default: hidden / heads
-  std::int64_t vocab = 0, sequence = 0;
+  std::int64_t kv_heads = 0;             // default: heads
+  std::int64_t head_dim = 0;             // default: hidden / heads
+  std::int64_t vocab = 0, sequence = 0;  // embedding: sequence defaults to 1
   Positions positions = Positions::rope;
   double rope_theta = 10000.0;
   NormKind norm = NormKind::rms;
@@ -69,6 +73,7 @@ struct ModelDeck {
   Activation activation = Activation::relu;
   bool mlp_bias = true;  // key: model.bias_terms
   LossKind loss = LossKind::cross_entropy;
+  bool operator==(const ModelDeck&) const = default;
 };
 
 enum class DataKind { text, synthetic };
@@ -81,12 +86,16 @@ struct DataDeck {
   double valid_fraction = 0.0;
   // synthetic: samples are functions of (seed, index)
   SyntheticKind synthetic = SyntheticKind::dyadic;
-  std::int64_t samples = 0;        // in one epoch
+  std::int64_t samples = 0;  // in one epoch
   std::int64_t valid_samples = 0;
+  bool operator==(const DataDeck&) const = default;
 };
 
-struct BatchDeck {  // global = micro x coordinates (data x depth) x micro_batches, exactly; any two give the third
+// global = micro x coordinates (data x depth) x micro_batches, exactly; any two give the third. 0: not given and not
+// yet derived. Without global: 32 where fewer than two are given; without the others: micro_batches 1.
+struct BatchDeck {
   std::int64_t global = 0, micro = 0, micro_batches = 0;
+  bool operator==(const BatchDeck&) const = default;
 };
 
 enum class OptimizerKind { sgd, momentum, adamw };
@@ -96,6 +105,7 @@ struct RateDeck {
   ScheduleKind kind = ScheduleKind::constant;
   std::int64_t warmup = 0;
   double final = 0.0;
+  bool operator==(const RateDeck&) const = default;
 };
 
 struct OptimizerDeck {
@@ -107,6 +117,7 @@ struct OptimizerDeck {
   double clip = 0.0;  // 0: off
   std::string shard = "none";
   RateDeck schedule;
+  bool operator==(const OptimizerDeck&) const = default;
 };
 
 enum class Precision { fp64, fp32, bf16 };
@@ -114,23 +125,27 @@ enum class Precision { fp64, fp32, bf16 };
 struct NumericsDeck {
   bool deterministic = false;
   std::optional<int> snap;  // dyadic deck: 8
+  bool operator==(const NumericsDeck&) const = default;
 };
 
 struct ParallelDeck {
   int stages = 1;
-  DenseShape dense;           // dense.data 0 until the rank count is known ("what the ranks leave")
-  std::optional<MoeShape> moe;  // default: replica = ranks of a stage
+  DenseShape dense;             // dense.data 0 until the rank count is known ("what the ranks leave")
+  std::optional<MoeShape> moe;  // default: replica = what the ranks of a stage leave (0 until they are known)
   std::string schedule = "1f1b";
+  bool operator==(const ParallelDeck&) const = default;
 };
 
 struct EvalDeck {
   std::int64_t every = 0;    // 0: only at the end, if there is validation data
   std::int64_t samples = 0;  // 0: all
+  bool operator==(const EvalDeck&) const = default;
 };
 
 struct CheckpointDeck {
   std::int64_t every = 0;  // 0: only at the end
   std::int64_t keep = 2;   // committed steps of this run that stay; 0: all
+  bool operator==(const CheckpointDeck&) const = default;
 };
 
 struct Deck {
@@ -144,6 +159,7 @@ struct Deck {
   ParallelDeck parallel;
   EvalDeck eval;
   CheckpointDeck checkpoint;
+  bool operator==(const Deck&) const = default;
 };
 
 }  // namespace fourfold

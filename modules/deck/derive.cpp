@@ -1,0 +1,80 @@
+#include "deck/derive.hpp"
+
+#include <limits>
+
+namespace fourfold {
+namespace {
+
+constexpr std::int64_t kDefaultGlobal = 32;
+
+void derive_batch(BatchDeck& batch, std::int64_t coordinates) {
+  if (batch.global == 0) batch.global = capped_product({batch.micro, coordinates, batch.micro_batches});
+  if (batch.micro == 0 && batch.micro_batches == 0) batch.micro_batches = 1;
+  if (batch.micro == 0) {
+    const std::int64_t samples = capped_product({coordinates, batch.micro_batches});
+    if (batch.global % samples == 0) batch.micro = batch.global / samples;
+  }
+  if (batch.micro_batches == 0) {
+    const std::int64_t samples = capped_product({coordinates, batch.micro});
+    if (batch.global % samples == 0) batch.micro_batches = batch.global / samples;
+  }
+}
+
+// n / divisor as an axis extent; 0 if that does not divide or does not fit.
+int extent(std::int64_t n, std::int64_t divisor) {
+  if (divisor < 1 || n < divisor || n % divisor != 0 || n / divisor > (std::int64_t{1} << 20)) return 0;
+  return static_cast<int>(n / divisor);
+}
+
+}  // namespace
+
+std::int64_t capped_product(std::initializer_list<std::int64_t> factors) {
+  std::int64_t product = 1;
+  for (const std::int64_t factor : factors) {
+    if (__builtin_mul_overflow(product, factor, &product)) return std::numeric_limits<std::int64_t>::max();
+  }
+  return product;
+}
+
+void derive_sizes(Deck& deck) {
+  ModelDeck& model = deck.model;
+  if (model.kv_heads == 0) model.kv_heads = model.heads;
+  if (model.head_dim == 0 && model.heads > 0 && model.hidden % model.heads == 0) {
+    model.head_dim = model.hidden / model.heads;
+  }
+  if (model.ffn.hidden == 0) model.ffn.hidden = 4 * model.hidden;
+  if (model.kind == ModelKind::embedding && model.sequence == 0) model.sequence = 1;
+  BatchDeck& batch = deck.batch;
+  if (batch.global == 0 && (batch.micro == 0 || batch.micro_batches == 0)) batch.global = kDefaultGlobal;
+}
+
+void derive_grid(Deck& deck, std::optional<std::int64_t> ranks) {
+  DenseShape& dense = deck.parallel.dense;
+  BatchDeck& batch = deck.batch;
+  if (dense.data == 0 && ranks) {
+    dense.data = extent(*ranks, capped_product({deck.parallel.stages, dense.depth, dense.row, dense.col}));
+  } else if (dense.data == 0 && batch.global > 0 && batch.micro > 0 && batch.micro_batches > 0) {
+    dense.data = extent(batch.global, capped_product({batch.micro, batch.micro_batches, dense.depth}));
+  }
+  if (dense.data == 0) return;
+  const std::int64_t size = capped_product({dense.data, dense.depth, dense.row, dense.col});
+  if (size > std::numeric_limits<int>::max()) return;
+  derive_batch(batch, dense.coordinates());
+  if (!deck.parallel.moe) deck.parallel.moe = MoeShape{0, 1, 1, 1};
+  MoeShape& moe = *deck.parallel.moe;
+  if (moe.replica == 0) moe.replica = extent(dense.size(), capped_product({moe.expert, moe.row, moe.col}));
+}
+
+std::optional<std::int64_t> deck_ranks(const Deck& deck) {
+  if (deck.parallel.dense.data == 0) return std::nullopt;
+  const DenseShape& dense = deck.parallel.dense;
+  return capped_product({deck.parallel.stages, dense.data, dense.depth, dense.row, dense.col});
+}
+
+StageShape stage_shape(const Deck& deck) {
+  const DenseShape& dense = deck.parallel.dense;
+  const MoeShape replicas{static_cast<int>(dense.size()), 1, 1, 1};
+  return StageShape{dense, deck.parallel.moe.value_or(replicas)};
+}
+
+}  // namespace fourfold

@@ -1,0 +1,30 @@
+// Values that follow from other keys, and the arithmetic they share with the cross checks.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+
+#include "deck/deck.hpp"
+#include "grid/axes.hpp"
+
+namespace fourfold {
+
+// Fills what needs no rank count: kv_heads, head_dim, ffn.hidden, sequence of an embedding net, batch.global's default.
+// A value that cannot be derived (hidden / heads with a remainder) stays 0.
+void derive_sizes(Deck& deck);
+
+// Fills parallel.dense.data, parallel.moe and the batch where the rank count (or the deck alone) settles them.
+// `ranks` may be unknown; what does not divide stays 0, the cross checks say why.
+void derive_grid(Deck& deck, std::optional<std::int64_t> ranks);
+
+// The product, or the largest 64-bit integer where it does not fit.
+std::int64_t capped_product(std::initializer_list<std::int64_t> factors);
+
+// The deck's rank count; nothing while parallel.dense.data is 0.
+std::optional<std::int64_t> deck_ranks(const Deck& deck);
+
+// Both views of one stage. parallel.dense.data must be known. Without parallel.moe the MoE grid is all replicas.
+StageShape stage_shape(const Deck& deck);
+
+}  // namespace fourfold

@@ -1,0 +1,491 @@
+#include "deck/keys.hpp"
+
+#include <cmath>
+#include <sstream>
+#include <type_traits>
+#include <utility>
+
+#include "deck/names.hpp"
+
+namespace fourfold {
+namespace {
+
+constexpr double kMostSteps = 1e15;
+constexpr double kMostSize = 1 << 22;  // of one dim of a matrix, so that counts of elements and bytes fit 64 bits
+constexpr double kMostVocab = 2147483647;
+constexpr double kMostLayers = 10000;
+constexpr double kMostExtent = 1 << 20;  // of one axis of a grid
+constexpr double kMostCount = 1e15;
+
+Limits between(double least, double most) {
+  return Limits{least, most, false, false, 0, SIZE_MAX};
+}
+Limits at_least(double least) {
+  return Limits{least, HUGE_VAL, false, false, 0, SIZE_MAX};
+}
+Limits above(double least) {
+  return Limits{least, HUGE_VAL, true, false, 0, SIZE_MAX};
+}
+Limits fraction() {
+  return Limits{0, 1, false, true, 0, SIZE_MAX};
+}  // 0 <= x < 1
+
+// A line of the table. `Access` takes a deck and returns a pointer to the field; enums list their names in order.
+class Line {
+ public:
+  Line(std::string path, KeyType type, std::string comment) {
+    key_.path = std::move(path);
+    key_.type = type;
+    key_.comment = std::move(comment);
+  }
+
+  template <class Access>
+  Line& field(Access access) {
+    using Field = std::remove_pointer_t<decltype(access(std::declval<Deck&>()))>;
+    if constexpr (std::is_enum_v<Field>) {
+      key_.set = [access, names = key_.choices](Deck& deck, const Value& value) {
+        for (std::size_t i = 0; i < names.size(); ++i) {
+          if (names[i] == std::get<std::string>(value)) *access(deck) = static_cast<Field>(i);
+        }
+      };
+      key_.get = [access, names = key_.choices](const Deck& deck) {
+        return Value(names[static_cast<std::size_t>(*access(deck))]);
+      };
+    } else if constexpr (std::is_integral_v<Field> && !std::is_same_v<Field, bool>) {
+      key_.set = [access](Deck& deck, const Value& value) {
+        *access(deck) = static_cast<Field>(std::get<std::int64_t>(value));
+      };
+      key_.get = [access](const Deck& deck) { return Value(static_cast<std::int64_t>(*access(deck))); };
+    } else {
+      key_.set = [access](Deck& deck, const Value& value) { *access(deck) = std::get<Field>(value); };
+      key_.get = [access](const Deck& deck) { return Value(*access(deck)); };
+    }
+    return *this;
+  }
+
+  Line& limits(const Limits& limits) {
+    key_.limits = limits;
+    return *this;
+  }
+  Line& entries(std::size_t fewest, std::size_t most) {
+    key_.limits.fewest_entries = fewest;
+    key_.limits.most_entries = most;
+    return *this;
+  }
+  Line& choices(std::vector<std::string> names) {
+    key_.choices = std::move(names);
+    return *this;
+  }
+  Line& needed(Need need, std::string example) {
+    key_.need = need;
+    key_.example = std::move(example);
+    return *this;
+  }
+  Line& derived(std::string how, std::string example) {
+    key_.derived = std::move(how);
+    key_.example = std::move(example);
+    return *this;
+  }
+  Line& only_if(bool (*present)(const Deck&)) {
+    key_.get = [get = key_.get, present](const Deck& deck) { return present(deck) ? get(deck) : std::nullopt; };
+    return *this;
+  }
+  Line& stored(std::function<void(Deck&, const Value&)> set, std::function<std::optional<Value>(const Deck&)> get) {
+    key_.set = std::move(set);
+    key_.get = std::move(get);
+    return *this;
+  }
+
+  // A value that is neither given nor derived yet is 0 or an empty list in the structs: it is not written.
+  DeckKey key() && {
+    if (!key_.fixed_default()) {
+      key_.get = [get = key_.get, least = key_.limits.least](const Deck& deck) -> std::optional<Value> {
+        const std::optional<Value> value = get(deck);
+        if (!value) return std::nullopt;
+        if (const auto* number = std::get_if<std::int64_t>(&*value); number && static_cast<double>(*number) < least) {
+          return std::nullopt;
+        }
+        if (const auto* list = std::get_if<std::vector<std::string>>(&*value); list && list->empty()) {
+          return std::nullopt;
+        }
+        if (const auto* list = std::get_if<std::vector<std::int64_t>>(&*value); list && list->empty()) {
+          return std::nullopt;
+        }
+        return value;
+      };
+    }
+    return std::move(key_);
+  }
+
+ private:
+  DeckKey key_;
+};
+
+template <class Access>
+Line integer(std::string path, const Limits& limits, std::string comment, Access access) {
+  return std::move(Line(std::move(path), KeyType::integer, std::move(comment)).field(access).limits(limits));
+}
+template <class Access>
+Line number(std::string path, const Limits& limits, std::string comment, Access access) {
+  return std::move(Line(std::move(path), KeyType::number, std::move(comment)).field(access).limits(limits));
+}
+template <class Access>
+Line boolean(std::string path, std::string comment, Access access) {
+  return std::move(Line(std::move(path), KeyType::boolean, std::move(comment)).field(access));
+}
+template <class Access>
+Line text(std::string path, std::string comment, Access access) {
+  return std::move(Line(std::move(path), KeyType::text, std::move(comment)).field(access));
+}
+template <class Access>
+Line texts(std::string path, std::string comment, Access access) {
+  return std::move(Line(std::move(path), KeyType::texts, std::move(comment)).field(access));
+}
+template <class Access>
+Line integers(std::string path, const Limits& limits, std::string comment, Access access) {
+  return std::move(Line(std::move(path), KeyType::integers, std::move(comment)).field(access).limits(limits));
+}
+template <class Access>
+Line choice(std::string path, std::string comment, std::vector<std::string> names, Access access) {
+  return std::move(Line(std::move(path), KeyType::choice, std::move(comment)).choices(std::move(names)).field(access));
+}
+
+// Optional blocks exist as soon as one of their keys is given.
+MoeDeck& moe_of(Deck& deck) {
+  if (!deck.model.moe) deck.model.moe.emplace();
+  return *deck.model.moe;
+}
+MoeShape& moe_shape_of(Deck& deck) {
+  if (!deck.parallel.moe) deck.parallel.moe = MoeShape{0, 1, 1, 1};
+  return *deck.parallel.moe;
+}
+const MoeDeck& moe_of(const Deck& deck) {
+  return *deck.model.moe;
+}
+const MoeShape& moe_shape_of(const Deck& deck) {
+  return *deck.parallel.moe;
+}
+bool has_moe(const Deck& deck) {
+  return deck.model.moe.has_value();
+}
+bool has_moe_shape(const Deck& deck) {
+  return deck.parallel.moe.has_value();
+}
+
+std::vector<DeckKey> make_table() {
+  std::vector<DeckKey> table;
+  const auto add = [&table](Line line) { table.push_back(std::move(line).key()); };
+
+  add(text("run.name", "name of the run, for logs", [](auto& d) { return &d.run.name; }));
+  add(text("run.folder", "metrics.jsonl, deck.yaml, checkpoints/ and trace.json go here", [](auto& d) {
+        return &d.run.folder;
+      }).derived("runs/<run.name>", "runs/run"));
+  add(integer("run.steps", between(0, kMostSteps),
+              "optimizer steps of the whole run, restarts included; they count from 1",
+              [](auto& d) { return &d.run.steps; }));
+  add(integer("run.seed", at_least(0), "of initial weights, data order and dropout",
+              [](auto& d) { return &d.run.seed; }));
+  add(boolean("run.trace", "write trace.json, a Chrome trace for Perfetto", [](auto& d) { return &d.run.trace; }));
+
+  add(choice("model.kind", "transformer: decoder; mlp: a plain net; embedding: look-up and head",
+             {"transformer", "mlp", "embedding"}, [](auto& d) { return &d.model.kind; }));
+  add(integer("model.layers", between(1, kMostLayers), "blocks of attention and feed-forward", [](auto& d) {
+        return &d.model.layers;
+      }).needed(Need::transformer, "4"));
+  add(integer("model.hidden", between(1, kMostSize), "width of the residual stream", [](auto& d) {
+        return &d.model.hidden;
+      }).needed(Need::token_model, "256"));
+  add(integer("model.heads", between(1, kMostSize), "query heads", [](auto& d) {
+        return &d.model.heads;
+      }).needed(Need::transformer, "8"));
+  add(integer("model.kv_heads", between(1, kMostSize), "key and value heads; divides heads", [](auto& d) {
+        return &d.model.kv_heads;
+      }).derived("model.heads", "8"));
+  add(integer("model.head_dim", between(1, kMostSize), "width of one head; even for rope", [](auto& d) {
+        return &d.model.head_dim;
+      }).derived("model.hidden / model.heads", "32"));
+  add(integer("model.vocab", between(1, kMostVocab),
+              "tokens in the vocabulary; text as bytes needs 257 (256 is the end of a document)",
+              [](auto& d) { return &d.model.vocab; })
+          .needed(Need::token_model, "257"));
+  add(integer("model.sequence", between(1, kMostSize), "tokens in one sample", [](auto& d) {
+        return &d.model.sequence;
+      }).needed(Need::transformer, "256"));
+  add(choice("model.positions", "learned: a table of sequence rows; rope: rotary", {"learned", "rope", "none"},
+             [](auto& d) { return &d.model.positions; }));
+  add(number("model.rope_theta", above(0), "base of the rotary frequencies",
+             [](auto& d) { return &d.model.rope_theta; }));
+  add(choice("model.norm", "before attention, before feed-forward and at the end", {"layer", "rms"},
+             [](auto& d) { return &d.model.norm; }));
+  add(number("model.norm_eps", above(0), "added to the variance or mean square",
+             [](auto& d) { return &d.model.norm_eps; }));
+  add(choice("model.ffn.kind", "gelu is the erf form, gelu_tanh the approximation; swiglu has a gate matrix",
+             {"gelu", "gelu_tanh", "relu", "swiglu"}, [](auto& d) { return &d.model.ffn.kind; }));
+  add(integer("model.ffn.hidden", between(1, kMostSize), "width inside the feed-forward block", [](auto& d) {
+        return &d.model.ffn.hidden;
+      }).derived("4 x model.hidden", "1024"));
+  add(choice("model.bias", "which linear layers of a block have one; the head never has", {"all", "none", "qkv"},
+             [](auto& d) { return &d.model.bias; }));
+  add(boolean("model.tie_embeddings", "the head uses the embedding's weights",
+              [](auto& d) { return &d.model.tie_embeddings; }));
+  add(number("model.dropout", fraction(), "after the embedding, attention and feed-forward",
+             [](auto& d) { return &d.model.dropout; }));
+  add(choice("model.init.kind", "normal: std x N(0, 1); dyadic: one to nonzeros entries of +-1/2 a row, the rest 0",
+             {"normal", "dyadic"}, [](auto& d) { return &d.model.init.kind; }));
+  add(integer("model.init.nonzeros", between(1, 4), "of init.kind dyadic",
+              [](auto& d) { return &d.model.init.nonzeros; }));
+  add(number("model.init.std", at_least(0), "standard deviation of the initial weights",
+             [](auto& d) { return &d.model.init.std; }));
+  add(boolean("model.init.scale_residual", "projections into the residual stream start smaller by sqrt(2 x layers)",
+              [](auto& d) { return &d.model.init.scale_residual; }));
+  add(boolean("model.init.zero_head", "the head starts at zero, so that the first loss is ln(vocab)",
+              [](auto& d) { return &d.model.init.zero_head; }));
+  add(integer("model.moe.every", between(1, kMostLayers),
+              "every n-th feed-forward block is a mixture of experts: 2 makes 1, 3, 5 ... from 0",
+              [](auto& d) { return &moe_of(d).every; })
+          .derived("1", "1")
+          .only_if(has_moe));
+  add(integer("model.moe.experts", between(1, 65536), "experts of a layer", [](auto& d) { return &moe_of(d).experts; })
+          .needed(Need::moe, "8")
+          .only_if(has_moe));
+  add(integer("model.moe.top_k", between(1, 65536), "experts that a token goes to",
+              [](auto& d) { return &moe_of(d).top_k; })
+          .derived("2", "2")
+          .only_if(has_moe));
+  add(integers("model.widths", between(1, kMostSize), "of an mlp: inputs, then the outputs of each matrix",
+               [](auto& d) { return &d.model.widths; })
+          .entries(2, 10001)
+          .needed(Need::mlp, "[16, 32, 8]"));
+  add(choice("model.activation", "between the matrices of an mlp", {"relu", "gelu", "gelu_tanh"},
+             [](auto& d) { return &d.model.activation; }));
+  add(boolean("model.bias_terms", "every matrix of an mlp has a bias", [](auto& d) { return &d.model.mlp_bias; }));
+  add(choice("model.loss", "of an mlp or embedding net; a transformer has cross_entropy",
+             {"cross_entropy", "squared_error"}, [](auto& d) { return &d.model.loss; }));
+
+  add(choice("data.kind", "text: files as bytes; synthetic: samples are functions of the seed", {"text", "synthetic"},
+             [](auto& d) { return &d.data.kind; }));
+  add(texts("data.train", "files, from the working directory", [](auto& d) { return &d.data.train; })
+          .entries(1, SIZE_MAX)
+          .needed(Need::text_data, "[corpus/corpus.txt]"));
+  add(texts("data.valid", "files for evaluation", [](auto& d) { return &d.data.valid; })
+          .entries(1, SIZE_MAX)
+          .derived("the tail of data.train, by data.valid_fraction", "[corpus/valid.txt]"));
+  add(number("data.valid_fraction", fraction(), "of data.train held out at its end; 0: none",
+             [](auto& d) { return &d.data.valid_fraction; }));
+  add(choice("data.synthetic", "dyadic: inputs and targets in {-1, 0, 1}; teacher: a fixed random net's answers",
+             {"dyadic", "teacher"}, [](auto& d) { return &d.data.synthetic; }));
+  add(integer("data.samples", between(1, kMostCount), "synthetic samples in one epoch", [](auto& d) {
+        return &d.data.samples;
+      }).needed(Need::synthetic_data, "1024"));
+  add(integer("data.valid_samples", between(0, kMostCount), "synthetic samples for evaluation",
+              [](auto& d) { return &d.data.valid_samples; }));
+
+  add(integer("batch.global", between(1, 1e12),
+              "samples in one step; global = micro x (data x depth) x micro_batches, exactly",
+              [](auto& d) { return &d.batch.global; })
+          .derived("the product of the others if both are given, else 32", "32"));
+  add(integer("batch.micro", between(1, 1e12), "samples in one forward pass of one (data, depth) coordinate",
+              [](auto& d) { return &d.batch.micro; })
+          .derived("what global leaves", "32"));
+  add(integer("batch.micro_batches", between(1, 1e12), "forward and backward passes in one step", [](auto& d) {
+        return &d.batch.micro_batches;
+      }).derived("what global leaves, 1 if micro is not given either", "1"));
+
+  add(choice("optimizer.kind", "momentum: v = momentum v + g, w -= lr v; adamw: decoupled decay",
+             {"sgd", "momentum", "adamw"}, [](auto& d) { return &d.optimizer.kind; }));
+  add(number("optimizer.lr", at_least(0), "peak learning rate", [](auto& d) { return &d.optimizer.lr; }));
+  Limits betas = fraction();
+  betas.fewest_entries = betas.most_entries = 2;
+  add(Line("optimizer.betas", KeyType::numbers, "decay of adamw's first and second moments")
+          .limits(betas)
+          .stored(
+              [](Deck& d, const Value& value) {
+                const auto& pair = std::get<std::vector<double>>(value);
+                d.optimizer.beta1 = pair[0];
+                d.optimizer.beta2 = pair[1];
+              },
+              [](const Deck& d) {
+                return Value(std::vector<double>{d.optimizer.beta1, d.optimizer.beta2});
+              }));
+  add(number("optimizer.eps", above(0), "added to the root of adamw's second moment",
+             [](auto& d) { return &d.optimizer.eps; }));
+  add(number("optimizer.momentum", fraction(), "of kind momentum", [](auto& d) { return &d.optimizer.momentum; }));
+  add(number("optimizer.weight_decay", at_least(0), "of tensors with two or more dims, embeddings included",
+             [](auto& d) { return &d.optimizer.weight_decay; }));
+  add(number("optimizer.clip", at_least(0), "largest norm of all gradients together; 0: off",
+             [](auto& d) { return &d.optimizer.clip; }));
+  add(choice("optimizer.shard", "data: each data rank keeps and updates its part of the moments", {"none", "data"},
+             [](auto& d) { return &d.optimizer.shard; }));
+  add(choice("optimizer.schedule.kind", "of the learning rate after the warm-up", {"constant", "linear", "cosine"},
+             [](auto& d) { return &d.optimizer.schedule.kind; }));
+  add(integer("optimizer.schedule.warmup", between(0, kMostSteps), "steps over which the rate rises to lr",
+              [](auto& d) { return &d.optimizer.schedule.warmup; }));
+  add(number("optimizer.schedule.final", at_least(0), "rate of the last step, for linear and cosine",
+             [](auto& d) { return &d.optimizer.schedule.final; }));
+
+  add(choice("precision.compute", "of weights, activations and products; bf16 keeps fp32 masters",
+             {"fp64", "fp32", "bf16"}, [](auto& d) { return &d.precision; }));
+
+  add(boolean("numerics.deterministic", "sums over ranks in a fixed order: the same bits in every run",
+              [](auto& d) { return &d.numerics.deterministic; }));
+  add(Line("numerics.snap", KeyType::integer,
+           "round weights and layer outputs to 2^-snap, gradients to 2^-(snap + 4); 0: off")
+          .limits(between(0, 20))
+          .stored(
+              [](Deck& d, const Value& value) {
+                const auto bits = static_cast<int>(std::get<std::int64_t>(value));
+                d.numerics.snap = bits == 0 ? std::nullopt : std::optional<int>(bits);
+              },
+              [](const Deck& d) { return Value(std::int64_t{d.numerics.snap.value_or(0)}); }));
+
+  add(integer("parallel.stages", between(1, kMostExtent), "pipeline stages",
+              [](auto& d) { return &d.parallel.stages; }));
+  add(integer("parallel.dense.data", between(1, kMostExtent), "copies of the weights, each with its own samples",
+              [](auto& d) { return &d.parallel.dense.data; })
+          .derived("what the ranks leave", "1"));
+  add(integer("parallel.dense.depth", between(1, kMostExtent), "splits samples, and weights in store",
+              [](auto& d) { return &d.parallel.dense.depth; }));
+  add(integer("parallel.dense.row", between(1, kMostExtent), "splits output features, heads and the vocabulary",
+              [](auto& d) { return &d.parallel.dense.row; }));
+  add(integer("parallel.dense.col", between(1, kMostExtent), "splits input features",
+              [](auto& d) { return &d.parallel.dense.col; }));
+  add(integer("parallel.moe.replica", between(1, kMostExtent), "copies of the expert grid",
+              [](auto& d) { return &moe_shape_of(d).replica; })
+          .derived("what the ranks of a stage leave", "1")
+          .only_if(has_moe_shape));
+  add(integer("parallel.moe.expert", between(1, kMostExtent), "splits the experts; divides model.moe.experts",
+              [](auto& d) { return &moe_shape_of(d).expert; })
+          .derived("1", "1")
+          .only_if(has_moe_shape));
+  add(integer("parallel.moe.row", between(1, kMostExtent), "splits output features of an expert",
+              [](auto& d) { return &moe_shape_of(d).row; })
+          .derived("1", "1")
+          .only_if(has_moe_shape));
+  add(integer("parallel.moe.col", between(1, kMostExtent), "splits input features of an expert",
+              [](auto& d) { return &moe_shape_of(d).col; })
+          .derived("1", "1")
+          .only_if(has_moe_shape));
+  add(choice("parallel.schedule", "order of the micro-batches in the pipeline",
+             {"gpipe", "1f1b", "interleaved", "layered", "zero_bubble", "geo"},
+             [](auto& d) { return &d.parallel.schedule; }));
+
+  add(integer("eval.every", between(0, kMostSteps),
+              "steps between evaluations; 0: at the end, if there is validation data",
+              [](auto& d) { return &d.eval.every; }));
+  add(integer("eval.samples", between(0, kMostCount), "validation samples in one evaluation; 0: all",
+              [](auto& d) { return &d.eval.samples; }));
+
+  add(integer("checkpoint.every", between(0, kMostSteps), "steps between checkpoints; 0: at the end",
+              [](auto& d) { return &d.checkpoint.every; }));
+  add(integer("checkpoint.keep", between(0, kMostCount), "committed steps of this run that stay; 0: all",
+              [](auto& d) { return &d.checkpoint.keep; }));
+  return table;
+}
+
+std::string number_text(double value) {
+  std::ostringstream text;
+  text.precision(16);
+  text << value;
+  return text.str();
+}
+
+}  // namespace
+
+bool Limits::hold(double value) const {
+  return (open_least ? value > least : value >= least) && (open_most ? value < most : value <= most);
+}
+
+std::string Limits::text() const {
+  const bool low = std::isfinite(least);
+  const bool high = std::isfinite(most);
+  if (!low && !high) return "";
+  if (low && high && !open_least && !open_most) return number_text(least) + " to " + number_text(most);
+  if (!high) return open_least ? "above " + number_text(least) : number_text(least) + " or more";
+  return (low ? number_text(least) + (open_least ? " < " : " <= ") : std::string()) + "x" +
+         (open_most ? " < " : " <= ") + number_text(most);
+}
+
+std::string DeckKey::legal() const {
+  const std::string range = limits.text().empty() ? "" : ", " + limits.text();
+  const std::string each = limits.text().empty() ? "" : ", each " + limits.text();
+  const std::string count = limits.fewest_entries == limits.most_entries ? std::to_string(limits.most_entries) + " "
+                            : limits.fewest_entries > 1 ? std::to_string(limits.fewest_entries) + " or more "
+                                                        : "";
+  switch (type) {
+    case KeyType::integer:
+      return "an integer" + range;
+    case KeyType::number:
+      return "a number" + range;
+    case KeyType::boolean:
+      return "true or false";
+    case KeyType::text:
+      return "a text";
+    case KeyType::choice:
+      return "one of " + join(choices);
+    case KeyType::texts:
+      return "a list of texts";
+    case KeyType::integers:
+      return "a list of " + count + "integers" + each;
+    case KeyType::numbers:
+      return "a list of " + count + "numbers" + each;
+  }
+  return "";
+}
+
+const std::vector<DeckKey>& deck_keys() {
+  static const std::vector<DeckKey> table = make_table();
+  return table;
+}
+
+const DeckKey* find_key(const std::string& path) {
+  for (const DeckKey& key : deck_keys()) {
+    if (key.path == path) return &key;
+  }
+  return nullptr;
+}
+
+bool is_block(const std::string& path) {
+  return !names_in_block(path).empty();
+}
+
+std::vector<std::string> names_in_block(const std::string& block) {
+  const std::string prefix = block.empty() ? "" : block + ".";
+  std::vector<std::string> names;
+  for (const DeckKey& key : deck_keys()) {
+    if (key.path.compare(0, prefix.size(), prefix) != 0) continue;
+    const std::string rest = key.path.substr(prefix.size());
+    const std::string name = rest.substr(0, rest.find('.'));
+    if (names.empty() || names.back() != name) names.push_back(name);
+  }
+  return names;
+}
+
+std::optional<std::string> needed_because(Need need, const Deck& deck) {
+  const ModelKind kind = deck.model.kind;
+  switch (need) {
+    case Need::never:
+      return std::nullopt;
+    case Need::transformer:
+      if (kind == ModelKind::transformer) return "model.kind is transformer";
+      return std::nullopt;
+    case Need::token_model:
+      if (kind == ModelKind::transformer) return "model.kind is transformer";
+      if (kind == ModelKind::embedding) return "model.kind is embedding";
+      return std::nullopt;
+    case Need::mlp:
+      if (kind == ModelKind::mlp) return "model.kind is mlp";
+      return std::nullopt;
+    case Need::text_data:
+      if (deck.data.kind == DataKind::text) return "data.kind is text";
+      return std::nullopt;
+    case Need::synthetic_data:
+      if (deck.data.kind == DataKind::synthetic) return "data.kind is synthetic";
+      return std::nullopt;
+    case Need::moe:
+      if (deck.model.moe) return "there is a model.moe";
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace fourfold

@@ -1,0 +1,28 @@
+// What the deck may ask for and training cannot do yet. A line goes when its module comes.
+#include <cstdint>
+
+#include "deck/reader.hpp"
+
+namespace fourfold {
+
+std::vector<DeckError> not_built_yet(const Deck& deck, const std::string& file_name) {
+  std::vector<DeckError> errors;
+  const auto refuse = [&](bool asked, const char* path, const std::string& instead) {
+    if (asked) errors.push_back({file_name, 0, 0, path, "is not built yet; " + instead});
+  };
+  const DenseShape& dense = deck.parallel.dense;
+  refuse(dense.depth > 1, "parallel.dense.depth", "set 1 (parallel.dense.data takes any number of ranks)");
+  refuse(dense.row > 1, "parallel.dense.row", "set 1 (parallel.dense.data takes any number of ranks)");
+  refuse(dense.col > 1, "parallel.dense.col", "set 1 (parallel.dense.data takes any number of ranks)");
+  refuse(deck.parallel.stages > 1, "parallel.stages", "set 1");
+  refuse(deck.parallel.schedule != "1f1b", "parallel.schedule", "set 1f1b");
+  refuse(deck.model.moe.has_value(), "model.moe", "take the block away");
+  const bool expert_grid =
+      deck.parallel.moe && (deck.parallel.moe->expert > 1 || deck.parallel.moe->row > 1 || deck.parallel.moe->col > 1);
+  refuse(expert_grid, "parallel.moe", "take the block away");
+  refuse(deck.precision == Precision::bf16, "precision.compute", "set fp32 or fp64");
+  refuse(deck.optimizer.shard == "data", "optimizer.shard", "set none");
+  return errors;
+}
+
+}  // namespace fourfold

@@ -1,0 +1,244 @@
+#include "deck/reader.hpp"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "deck/cross_checks.hpp"
+#include "deck/derive.hpp"
+#include "deck/keys.hpp"
+#include "deck/names.hpp"
+#include "deck/values.hpp"
+#include "deck/yaml_tree.hpp"
+
+namespace fourfold {
+namespace {
+
+std::string last_name(const std::string& path) {
+  return path.substr(path.rfind('.') + 1);
+}  // npos + 1 is 0
+
+std::string block_of(const std::string& path) {
+  const std::size_t dot = path.rfind('.');
+  return dot == std::string::npos ? "" : path.substr(0, dot);
+}
+
+std::string child(const std::string& block, const std::string& name) {
+  return block.empty() ? name : block + "." + name;
+}
+
+// Where a name that is unknown in its block could have been meant to stand.
+std::string unknown_key_help(const std::string& block, const std::string& name) {
+  const std::vector<std::string> here = names_in_block(block);
+  const std::string where = block.empty() ? "the deck" : block;
+  const std::size_t colon = name.find(':');
+  if (colon != std::string::npos && std::find(here.begin(), here.end(), name.substr(0, colon)) != here.end()) {
+    return "; write a space after the colon: " + name.substr(0, colon) + ": " + name.substr(colon + 1);
+  }
+  // A full path, "optimizer.lr: 1e-3", or a key of another block.
+  if (find_key(name) != nullptr) return "; write its blocks one inside the other, or give it as an override";
+  const std::string nearest = nearest_name(name, here);
+  std::vector<std::string> elsewhere;
+  for (const DeckKey& key : deck_keys()) {
+    const std::string key_block = block_of(key.path);
+    if (last_name(key.path) == name) elsewhere.push_back(key.path);
+    if (last_name(key_block) == name && std::find(elsewhere.begin(), elsewhere.end(), key_block) == elsewhere.end()) {
+      elsewhere.push_back(key_block);
+    }
+  }
+  if (!elsewhere.empty()) return "; it belongs elsewhere: " + join(elsewhere);
+  return (nearest.empty() ? "" : "; nearest: " + child(block, nearest)) + "; keys of " + where + ": " + join(here);
+}
+
+class DeckReader {
+ public:
+  explicit DeckReader(const std::string& file) { places_.file = file; }
+
+  void read_text(const std::string& text) {
+    const YamlText yaml = parse_yaml(text, places_.file);
+    for (const YamlFault& fault : yaml.faults) add(fault.place, "", fault.message);
+    readable_ = yaml.readable;
+    if (yaml.readable) collect(yaml.root, "");
+  }
+
+  void read_override(const std::string& argument) {
+    const std::string file = "override '" + argument + "'";
+    const Place place{file, 0, 0};
+    const std::size_t equals = argument.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      add(place, "", "wanted: key.path=value, such as optimizer.lr=1e-3");
+      return;
+    }
+    const std::string path = argument.substr(0, equals);
+    YamlText yaml = parse_yaml(argument.substr(equals + 1), file);
+    if (!yaml.readable) {
+      add(place, path, yaml.faults.front().message);
+      return;
+    }
+    move_to(yaml.root, place);
+    const bool before = std::exchange(overriding_, true);
+    collect_entry(path, yaml.root, place);
+    overriding_ = before;
+  }
+
+  ReadResult finish(std::optional<std::int64_t> ranks) && {
+    ReadResult result;
+    if (readable_) {
+      convert_values(result.deck);
+      require_missing(result.deck);
+      derive_sizes(result.deck);
+      derive_grid(result.deck, ranks);
+      for (DeckError& error : cross_check(result.deck, ranks, places_)) errors_.push_back(std::move(error));
+    }
+    // Overrides (line 0) come last, in the order of the command line.
+    std::stable_sort(errors_.begin(), errors_.end(), [](const DeckError& a, const DeckError& b) {
+      return std::make_tuple(a.line == 0, a.line, a.column) < std::make_tuple(b.line == 0, b.line, b.column);
+    });
+    result.errors = std::move(errors_);
+    return result;
+  }
+
+ private:
+  struct Given {
+    YamlNode value;
+    bool override = false;
+  };
+
+  void add(const Place& place, const std::string& path, const std::string& message) {
+    errors_.push_back({place.file, place.line, place.column, path, message});
+  }
+
+  static void move_to(YamlNode& node, const Place& place) {
+    node.place = place;
+    for (YamlNode& item : node.items) move_to(item, place);
+    for (auto& [key, value] : node.entries) {
+      move_to(key, place);
+      move_to(value, place);
+    }
+  }
+
+  // The keys of a block; "" is the whole deck.
+  void collect(const YamlNode& node, const std::string& block) {
+    if (node.kind != YamlNode::Kind::map || node.entries.empty()) {
+      const std::string keys = "; keys: " + join(names_in_block(block));
+      if (block.empty()) {
+        add(node.kind == YamlNode::Kind::null ? Place{places_.file, 1, 1} : node.place, "",
+            (node.kind == YamlNode::Kind::null ? "the deck is empty" : "a deck is a block of keys") + keys);
+        readable_ = false;
+      } else {
+        add(node.place.line > 0 && node.kind != YamlNode::Kind::null ? node.place : places_.of(block), block,
+            node.kind == YamlNode::Kind::null || node.kind == YamlNode::Kind::map
+                ? "is an empty block; give some of its keys or take it away" + keys
+                : "is a block of keys, not a value" + keys);
+        mark_faulty(block);
+      }
+      return;
+    }
+    std::map<std::string, int> first_line;
+    for (const auto& [key, value] : node.entries) {
+      if (key.kind != YamlNode::Kind::scalar) {
+        add(key.place, block, "a key must be a name; keys: " + join(names_in_block(block)));
+        continue;
+      }
+      const auto [first, fresh] = first_line.emplace(key.text, key.place.line);
+      if (!fresh) {
+        add(key.place, child(block, key.text),
+            "duplicate key" + (first->second > 0 ? ", first given on line " + std::to_string(first->second) : "") +
+                "; take one away");
+        continue;
+      }
+      collect_entry(child(block, key.text), value, key.place);
+    }
+  }
+
+  void collect_entry(const std::string& path, const YamlNode& value, const Place& place) {
+    if (find_key(path) != nullptr) {
+      Given& given = given_[path];
+      if (overriding_ && given.override) {
+        add(place, path, "duplicate key, given by an override before; take one away");
+        return;
+      }
+      given = Given{value, overriding_};
+      places_.given[path] = place;
+    } else if (is_block(path)) {
+      if (!overriding_ || places_.given.count(path) == 0) places_.given[path] = place;
+      collect(value, path);
+    } else {
+      // Of an override the first wrong part of the path is reported.
+      std::string wrong = path;
+      while (!block_of(wrong).empty() && !is_block(block_of(wrong))) wrong = block_of(wrong);
+      add(place, wrong, "unknown key" + unknown_key_help(block_of(wrong), last_name(wrong)));
+    }
+  }
+
+  void mark_faulty(const std::string& block) {
+    for (const DeckKey& key : deck_keys()) {
+      if (key.path.compare(0, block.size() + 1, block + ".") == 0) places_.faulty.insert(key.path);
+    }
+  }
+
+  void convert_values(Deck& deck) {
+    for (const DeckKey& key : deck_keys()) {
+      const auto given = given_.find(key.path);
+      if (given == given_.end()) continue;
+      const Conversion conversion = convert(given->second.value, key);
+      if (conversion.value) {
+        key.set(deck, *conversion.value);
+      } else {
+        add(places_.given[key.path], key.path, conversion.message);
+        places_.faulty.insert(key.path);
+      }
+    }
+    if (given_.count("run.folder") == 0) deck.run.folder = "runs/" + deck.run.name;
+    if (given_.count("parallel.dense.data") == 0) deck.parallel.dense.data = 0;
+  }
+
+  void require_missing(const Deck& deck) {
+    if (places_.faulty.count("model.kind") > 0 || places_.faulty.count("data.kind") > 0) {
+      // Which keys are needed is not known: rules that use them must not look.
+      for (const DeckKey& key : deck_keys()) {
+        if (key.need != Need::never && given_.count(key.path) == 0) places_.faulty.insert(key.path);
+      }
+      return;
+    }
+    for (const DeckKey& key : deck_keys()) {
+      const std::optional<std::string> because = needed_because(key.need, deck);
+      if (!because || given_.count(key.path) > 0) continue;
+      const bool reported = !places_.faulty.insert(key.path).second;
+      if (reported) continue;
+      add(places_.of(key.path), key.path,
+          "is missing, and has no default (" + *because + "); wanted: " + key.legal() + "; such as " +
+              last_name(key.path) + ": " + key.example);
+    }
+  }
+
+  KeyPlaces places_;
+  std::map<std::string, Given> given_;
+  std::vector<DeckError> errors_;
+  bool readable_ = true;
+  bool overriding_ = false;
+};
+
+}  // namespace
+
+std::string DeckError::text() const {
+  std::string where = file;
+  if (line > 0) where += ":" + std::to_string(line) + ":" + std::to_string(column);
+  return where + ": " + (path.empty() ? "" : path + ": ") + message;
+}
+
+std::string numbered_list(const std::vector<DeckError>& errors) {
+  std::string list;
+  for (std::size_t i = 0; i < errors.size(); ++i) list += std::to_string(i + 1) + ". " + errors[i].text() + "\n";
+  return list;
+}
+
+ReadResult read_deck(const std::string& text, const std::string& file_name, const std::vector<std::string>& overrides,
+                     std::optional<std::int64_t> ranks) {
+  DeckReader reader(file_name);
+  reader.read_text(text);
+  for (const std::string& argument : overrides) reader.read_override(argument);
+  return std::move(reader).finish(ranks);
+}
+
+}  // namespace fourfold
