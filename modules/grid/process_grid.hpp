@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "grid/axes.hpp"
+#include "grid/factorisation.hpp"
 
 namespace fourfold {
 
@@ -37,20 +38,22 @@ class ProcessGrid {
 
   // The ranks of `rank`'s stage that differ from it only in the given axes of one view, in coordinate order (the first
   // axis of the numbering fastest). The empty set gives {rank}. {stage}: the ranks at the same place of every stage,
-  // where all stages have equal grids. Errors: assertion when axes of both views are mixed.
+  // where all stages have equal grids. Errors: assertion when axes of both views are mixed, or when stages with unequal
+  // grids are asked for {stage}.
   std::vector<int> group(int rank, AxisSet axes) const;
 
   std::string table() const;  // rank -> coordinates, one line a rank, aligned
 
  private:
+  int slot_of(int rank) const;  // checked
+  int stage_of_slot(int slot) const;
+  int first_slot(int stage) const { return first_slot_[static_cast<std::size_t>(stage)]; }
+  int rank_of_slot(int slot) const { return rank_of_slot_[static_cast<std::size_t>(slot)]; }
+
   std::vector<StageShape> stages_;
   std::vector<int> first_slot_;  // of each stage, and the total at the end
   std::vector<int> rank_of_slot_, slot_of_rank_;
   int ranks_ = 0;
 };
-
-// Every ordered factorisation of n into (data, depth, row, col), lexicographic.
-std::vector<DenseShape> dense_factorisations(int n);
-std::vector<MoeShape> moe_factorisations(int n);
 
 }  // namespace fourfold
