@@ -58,9 +58,12 @@ void tile_softmax(const Space& space, const Tile& at, T scale, bool first, T* sc
         const T old_max = first ? -std::numeric_limits<T>::infinity() : max[r];
         const T tile_max = lane_max<T>(n, [=](Index j) { return scale * row[j]; });
         const T new_max = old_max > tile_max ? old_max : tile_max;
-        for (Index j = 0; j < n; ++j) row[j] = fast_exp(scale * row[j] - new_max);
+        const T tile_sum = lane_sum<T, kFewLanes>(n, [=](Index j) {
+          const T p = fast_exp(scale * row[j] - new_max);
+          row[j] = p;
+          return p;
+        });
         for (Index j = n; j < tile.width; ++j) row[j] = T(0);
-        const T tile_sum = lane_sum<T>(n, [=](Index j) { return row[j]; });
         max[r] = new_max;
         if (first) {
           sum[r] = tile_sum;
