@@ -1,0 +1,218 @@
+#include "data/loader.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "comm/collectives.hpp"
+#include "data/bytes.hpp"
+#include "data/file_list.hpp"
+#include "data/synthetic.hpp"
+#include "data/text_tokens.hpp"
+#include "data/token_samples.hpp"
+#include "grid/partition.hpp"
+
+namespace fourfold {
+
+namespace {
+
+// FNV-1a, 64 bits.
+std::uint64_t hash_of(const std::string& text) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+[[noreturn]] void too_short(const std::string& key, const TokenSource& source, std::int64_t tokens,
+                            std::int64_t wanted) {
+  const std::string first = source.place(0).file;
+  const std::string last = source.place(source.size() - 1).file;
+  fail_all(ExitCode::input, key + ": " + (first == last ? first + " holds " : first + " to " + last + " hold ") +
+                                std::to_string(source.size()) + " tokens, but " + std::to_string(wanted) +
+                                (wanted == 1 ? " sequence of " : " sequences of ") + std::to_string(tokens) + " take " +
+                                std::to_string(wanted * tokens + 1));
+}
+
+// Empties a batch but keeps its memory.
+Batch emptied(Batch batch) {
+  batch.sequences = batch.input_width = batch.value_width = batch.first_sample = 0;
+  batch.samples.clear();
+  batch.ids.clear();
+  batch.targets.clear();
+  batch.inputs.clear();
+  batch.values.clear();
+  return batch;
+}
+
+}  // namespace
+
+Loader::Loader(const Deck& deck) {
+  if (deck.data.kind == DataKind::synthetic) {
+    const std::int64_t samples = deck.data.samples;
+    if (samples < 1) fail_all(ExitCode::input, "data.samples: synthetic data needs the number of samples in an epoch");
+    train_ = make_synthetic(deck, Range{0, samples});
+    if (deck.data.valid_samples > 0) valid_ = make_synthetic(deck, Range{samples, samples + deck.data.valid_samples});
+    finish(deck, deck.data.synthetic == SyntheticKind::teacher ? "synthetic teacher\n" : "synthetic dyadic\n");
+    return;
+  }
+  const std::vector<std::string> files = expand_files(deck.data.train, "data.train");
+  auto train = std::make_shared<TextTokens>(files, "data.train");
+  std::shared_ptr<const TokenSource> valid;
+  if (!deck.data.valid.empty()) {
+    const std::vector<std::string> held_out = expand_files(deck.data.valid, "data.valid");
+    require_disjoint(files, held_out);
+    valid = std::make_shared<TextTokens>(held_out, "data.valid");
+  }
+  use_streams(deck, std::move(train), std::move(valid));
+}
+
+Loader::Loader(const Deck& deck, std::shared_ptr<const TokenSource> train, std::shared_ptr<const TokenSource> valid) {
+  use_streams(deck, std::move(train), std::move(valid));
+}
+
+void Loader::use_streams(const Deck& deck, std::shared_ptr<const TokenSource> train,
+                         std::shared_ptr<const TokenSource> valid) {
+  if (deck.model.kind == ModelKind::mlp) {
+    fail_all(ExitCode::input, "data.kind: text needs a model with a vocabulary; model.kind mlp takes synthetic");
+  }
+  const std::int64_t tokens = std::max<std::int64_t>(1, deck.model.sequence);
+  const std::int64_t vocab = deck.model.vocab;
+  const std::int64_t sequences = whole_sequences(*train, tokens);
+  if (sequences < 1) too_short("data.train", *train, tokens, 1);
+  require_ids_below(*train, vocab);
+  std::string facts = "train\n" + train->describe();
+  Range trained{0, sequences};
+  if (valid) {
+    const std::int64_t held_out = whole_sequences(*valid, tokens);
+    if (held_out < 1) too_short("data.valid", *valid, tokens, 1);
+    require_ids_below(*valid, vocab);
+    facts += "valid\n" + valid->describe();
+    valid_ = std::make_unique<TokenSamples>(valid, Range{0, held_out}, tokens, vocab);
+  } else if (deck.data.valid_fraction > 0.0) {
+    // The tail, in whole sequences and at least one. It shares one token with the training part: the last training
+    // target is the first validation input, and no target is in both.
+    if (sequences < 2) too_short("data.train (with data.valid_fraction)", *train, tokens, 2);
+    const std::int64_t wanted = std::llround(deck.data.valid_fraction * static_cast<double>(sequences));
+    trained.end = sequences - std::clamp<std::int64_t>(wanted, 1, sequences - 1);
+    valid_ = std::make_unique<TokenSamples>(train, Range{trained.end, sequences}, tokens, vocab);
+  }
+  train_ = std::make_unique<TokenSamples>(std::move(train), trained, tokens, vocab);
+  finish(deck, facts);
+}
+
+void Loader::finish(const Deck& deck, const std::string& facts) {
+  global_ = deck.batch.global;
+  micro_batches_ = deck.batch.micro_batches;
+  eval_limit_ = deck.eval.samples;
+  FOURFOLD_ASSERT(global_ >= 1 && micro_batches_ >= 1 && global_ % micro_batches_ == 0,
+                  "the deck's batch is resolved before data is opened");
+  order_ = std::make_unique<SampleOrder>(deck.run.seed, train_->count());
+  fingerprint_.text = facts + "sequence " + std::to_string(train_->tokens()) + "\ntraining samples " +
+                      std::to_string(train_->count()) + "\nvalidation samples " +
+                      std::to_string(valid_ ? valid_->count() : 0) + "\nseed " + std::to_string(deck.run.seed) + "\n";
+  fingerprint_.hash = hash_of(fingerprint_.text);
+}
+
+Batch Loader::micro_batch(std::int64_t cursor, std::int64_t micro_index, std::int64_t coordinates,
+                          std::int64_t coordinate, Batch reuse) const {
+  FOURFOLD_ASSERT(cursor >= 0 && micro_index >= 0 && micro_index < micro_batches_, "a micro-batch of the step");
+  const std::int64_t run = global_ / micro_batches_;
+  const Range mine = part(run, coordinates, coordinate);
+  Batch batch = emptied(std::move(reuse));
+  batch.tokens = train_->tokens();
+  batch.first_sample = micro_index * run + mine.begin;
+  for (std::int64_t i = 0; i < mine.size(); ++i) {
+    batch.samples.push_back(order_->at(cursor + batch.first_sample + i));
+    train_->append(batch.samples.back(), batch);
+  }
+  return batch;
+}
+
+// Every row of these samples is a target, whichever samples the step takes.
+std::int64_t Loader::targets_in_step(std::int64_t) const {
+  return global_ * train_->tokens();
+}
+
+std::int64_t Loader::eval_samples() const {
+  if (!valid_) return 0;
+  return eval_limit_ > 0 ? std::min(eval_limit_, valid_->count()) : valid_->count();
+}
+
+std::int64_t Loader::eval_batches() const {
+  const std::int64_t run = global_ / micro_batches_;
+  return (eval_samples() + run - 1) / run;
+}
+
+Batch Loader::eval_batch(std::int64_t index, std::int64_t coordinates, std::int64_t coordinate, Batch reuse) const {
+  FOURFOLD_ASSERT(index >= 0 && index < eval_batches(), "a batch of the evaluation");
+  const std::int64_t run = global_ / micro_batches_;
+  const std::int64_t begin = index * run;
+  const Range mine = part(std::min(run, eval_samples() - begin), coordinates, coordinate);
+  Batch batch = emptied(std::move(reuse));
+  batch.tokens = valid_->tokens();
+  batch.first_sample = begin + mine.begin;
+  for (std::int64_t i = 0; i < mine.size(); ++i) {
+    batch.samples.push_back(batch.first_sample + i);
+    valid_->append(batch.samples.back(), batch);
+  }
+  return batch;
+}
+
+std::int64_t Loader::eval_targets() const {
+  return valid_ ? eval_samples() * valid_->tokens() : 0;
+}
+
+std::int64_t Loader::eval_bytes() const {
+  return valid_ ? valid_->bytes(0, eval_samples()) : 0;
+}
+
+std::string Loader::eval_text() const {
+  std::string text;
+  if (eval_bytes() == 0) return text;
+  text.reserve(static_cast<std::size_t>(eval_bytes()));
+  Batch batch;
+  for (std::int64_t i = 0; i < eval_batches(); ++i) {
+    batch = eval_batch(i, 1, 0, std::move(batch));
+    text += decode_bytes(batch.targets);
+  }
+  return text;
+}
+
+std::unique_ptr<Loader> open_loader(const Deck& deck, const Communicator& world) {
+  std::unique_ptr<Loader> loader;
+  std::optional<Error> failure;
+  try {
+    loader = std::make_unique<Loader>(deck);
+  } catch (const Error& error) {
+    failure = error;
+  }
+  const std::array<std::int64_t, 2> mine{failure ? 1 : 0,
+                                         loader ? std::bit_cast<std::int64_t>(loader->fingerprint().hash) : 0};
+  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(world.size()));
+  const std::vector<std::int64_t> sizes(static_cast<std::size_t>(world.size()), 2);
+  all_gather<std::int64_t>(world, mine, all, sizes, Phase::setup);
+
+  std::int64_t failed = 0;
+  std::string others;
+  for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
+    failed += all[2 * rank];
+    if (all[2 * rank + 1] != all[1]) others += (others.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  if (failure) {
+    if (failed == world.size()) throw *failure;
+    fail_one(failure->code(), failure->what());
+  }
+  // Where some failed, theirs is the message; the job is about to be aborted.
+  if (failed == 0 && !others.empty()) {
+    fail_all(ExitCode::input,
+             "ranks " + others + " see other data files than rank 0, which has:\n" + loader->fingerprint().text);
+  }
+  return loader;
+}
+
+}  // namespace fourfold
