@@ -1,16 +1,25 @@
-# Every third-party package, found once, as one target `dependency_NAME` per package.
-# A missing package stops the configuration with the command that installs it.
+# Every third-party package, found once, as one target `dependency_NAME`. What is missing or too old stops the
+# configuration with what was wanted, what was found, and the commands that install it.
 
-function(fourfold_need found package debian spack)
-  if(NOT ${found})
-    message(FATAL_ERROR "Fourfold needs ${package}, which was not found.\n"
-                        "  Debian/Ubuntu: apt-get install ${debian}   (or: bash tests/install_packages.sh)\n"
-                        "  Spack:         spack install ${spack}   (or: spack env activate . && spack install)\n"
-                        "If it is installed elsewhere, add its prefix to -DCMAKE_PREFIX_PATH=...")
+# fourfold_need(PACKAGE IS_THERE VERSION MINIMUM DEBIAN SPACK): an empty VERSION is not compared.
+function(fourfold_need package is_there version minimum debian spack)
+  if(NOT is_there)
+    set(verdict "was not found")
+  elseif(version AND version VERSION_LESS minimum)
+    set(verdict "is too old: ${version} was found")
+  else()
+    string(STRIP "${package} ${version}" found)
+    set_property(GLOBAL APPEND PROPERTY FOURFOLD_FOUND "${found}")
+    return()
   endif()
+  message(FATAL_ERROR "Fourfold needs ${package} ${minimum} or newer, which ${verdict}.\n"
+                      "  Debian, Ubuntu: bash tests/install_packages.sh   (or: apt-get install ${debian})\n"
+                      "  Spack: spack env activate . && spack install   (or: spack install ${spack})\n"
+                      "  Installed elsewhere: add its prefix to -DCMAKE_PREFIX_PATH=...")
 endfunction()
 
 find_program(CCACHE_PROGRAM ccache)
+mark_as_advanced(CCACHE_PROGRAM)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # Precompiled headers need these two liberties of ccache.
   set(CMAKE_CXX_COMPILER_LAUNCHER
@@ -20,20 +29,21 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 set(MPI_CXX_SKIP_MPICXX ON)
-find_package(MPI 3.0 COMPONENTS C)
-fourfold_need(MPI_C_FOUND "MPI (3.0 or newer)" "libopenmpi-dev openmpi-bin" "openmpi")
+find_package(MPI QUIET COMPONENTS C)
+fourfold_need(MPI "${MPI_C_FOUND}" "${MPI_C_VERSION}" 3.0 "libopenmpi-dev openmpi-bin" "openmpi")
 add_library(dependency_mpi INTERFACE)
 target_link_libraries(dependency_mpi INTERFACE MPI::MPI_C)
 
-find_package(Kokkos 3.4 QUIET)
-if(NOT Kokkos_FOUND)
-  find_package(Kokkos QUIET) # 4.x does not answer to a request for 3.4
-endif()
-fourfold_need(Kokkos_FOUND "Kokkos (3.4 or 4.x)" "libtrilinos-kokkos-dev" "kokkos")
-find_path(KOKKOS_CORE_HEADER Kokkos_Core.hpp PATHS ${Kokkos_INCLUDE_DIRS} PATH_SUFFIXES trilinos)
-if(KOKKOS_CORE_HEADER MATCHES "trilinos")
-  # Debian's KokkosConfig.cmake names <prefix>/include, its headers are in <prefix>/include/trilinos.
-  set_target_properties(Kokkos::kokkos PROPERTIES INTERFACE_INCLUDE_DIRECTORIES ${KOKKOS_CORE_HEADER})
+find_package(Kokkos QUIET)
+fourfold_need(Kokkos "${Kokkos_FOUND}" "${Kokkos_VERSION}" 3.4 "libtrilinos-kokkos-dev" "kokkos")
+# Debian's KokkosConfig.cmake names <prefix>/include; its headers are in <prefix>/include/trilinos.
+find_path(FOURFOLD_KOKKOS_HEADERS Kokkos_Core.hpp
+          PATHS ${Kokkos_DIR}/../../../include ${Kokkos_DIR}/../../../../include
+          PATH_SUFFIXES kokkos trilinos NO_DEFAULT_PATH)
+mark_as_advanced(FOURFOLD_KOKKOS_HEADERS)
+if(FOURFOLD_KOKKOS_HEADERS MATCHES "trilinos$")
+  get_filename_component(kokkos_headers ${FOURFOLD_KOKKOS_HEADERS} REALPATH)
+  set_target_properties(Kokkos::kokkos PROPERTIES INTERFACE_INCLUDE_DIRECTORIES ${kokkos_headers})
 endif()
 add_library(dependency_kokkos INTERFACE)
 target_link_libraries(dependency_kokkos INTERFACE Kokkos::kokkos)
@@ -44,52 +54,95 @@ if(kokkos_headers)
 endif()
 
 set(HDF5_PREFER_PARALLEL TRUE)
-find_package(HDF5 1.10 COMPONENTS C)
+find_package(HDF5 QUIET COMPONENTS C)
 if(HDF5_FOUND AND NOT HDF5_IS_PARALLEL)
   message(FATAL_ERROR "Fourfold needs an HDF5 that was built with MPI; the one found (${HDF5_C_LIBRARIES}) was not.\n"
-                      "  Debian/Ubuntu: apt-get install libhdf5-openmpi-dev\n  Spack: spack install hdf5+mpi")
+                      "  Debian, Ubuntu: apt-get install libhdf5-openmpi-dev\n"
+                      "  Spack: spack install hdf5+mpi\n"
+                      "  Installed elsewhere: set HDF5_ROOT to its prefix")
 endif()
-fourfold_need(HDF5_FOUND "parallel HDF5 (1.10 or newer)" "libhdf5-openmpi-dev" "hdf5+mpi")
+fourfold_need("parallel HDF5" "${HDF5_FOUND}" "${HDF5_VERSION}" 1.10 "libhdf5-openmpi-dev" "hdf5+mpi")
 add_library(dependency_hdf5 INTERFACE)
 target_include_directories(dependency_hdf5 SYSTEM INTERFACE ${HDF5_C_INCLUDE_DIRS})
 target_link_libraries(dependency_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
 
 find_package(yaml-cpp QUIET)
-fourfold_need(yaml-cpp_FOUND "yaml-cpp" "libyaml-cpp-dev" "yaml-cpp")
+fourfold_need(yaml-cpp "${yaml-cpp_FOUND}" "${yaml-cpp_VERSION}" 0.6.3 "libyaml-cpp-dev" "yaml-cpp")
 add_library(dependency_yaml INTERFACE)
-target_link_libraries(dependency_yaml INTERFACE yaml-cpp)
+if(TARGET yaml-cpp::yaml-cpp)
+  target_link_libraries(dependency_yaml INTERFACE yaml-cpp::yaml-cpp)
+else() # before 0.8
+  target_link_libraries(dependency_yaml INTERFACE yaml-cpp)
+endif()
 
 find_package(dnnl QUIET)
-fourfold_need(dnnl_FOUND "oneDNN (2.6 or newer)" "libdnnl-dev ocl-icd-opencl-dev opencl-headers" "onednn")
+fourfold_need(oneDNN "${dnnl_FOUND}" "${dnnl_VERSION}" 2.6 "libdnnl-dev ocl-icd-opencl-dev opencl-headers" "onednn")
 add_library(dependency_onednn INTERFACE)
 target_link_libraries(dependency_onednn INTERFACE DNNL::dnnl)
 
 find_path(CBLAS_INCLUDE_DIR cblas.h PATH_SUFFIXES openblas)
-find_package(BLAS)
-if(NOT CBLAS_INCLUDE_DIR)
-  set(BLAS_FOUND FALSE)
+mark_as_advanced(CBLAS_INCLUDE_DIR)
+find_package(BLAS QUIET)
+if(BLAS_FOUND AND CBLAS_INCLUDE_DIR)
+  set(cblas_found TRUE)
 endif()
-fourfold_need(BLAS_FOUND "a BLAS with cblas.h" "libopenblas-pthread-dev" "openblas")
+fourfold_need("BLAS with cblas.h" "${cblas_found}" "" "3" "libopenblas-pthread-dev" "openblas")
 add_library(dependency_blas INTERFACE)
 target_include_directories(dependency_blas SYSTEM INTERFACE ${CBLAS_INCLUDE_DIR})
 target_link_libraries(dependency_blas INTERFACE BLAS::BLAS)
 
 find_package(fmt QUIET)
-find_package(spdlog QUIET)
-fourfold_need(spdlog_FOUND "fmt and spdlog" "libfmt-dev libspdlog-dev" "spdlog")
+fourfold_need(fmt "${fmt_FOUND}" "${fmt_VERSION}" 8.0 "libfmt-dev" "fmt")
 add_library(dependency_fmt INTERFACE)
 target_link_libraries(dependency_fmt INTERFACE fmt::fmt)
+
+find_package(spdlog QUIET)
+fourfold_need(spdlog "${spdlog_FOUND}" "${spdlog_VERSION}" 1.9 "libspdlog-dev" "spdlog")
 add_library(dependency_spdlog INTERFACE)
 target_link_libraries(dependency_spdlog INTERFACE spdlog::spdlog)
 
-find_path(CLI11_HEADER CLI/CLI.hpp)
-fourfold_need(CLI11_HEADER "CLI11" "libcli11-dev" "cli11")
-find_path(JSON_HEADER nlohmann/json.hpp)
-fourfold_need(JSON_HEADER "nlohmann-json" "nlohmann-json3-dev" "nlohmann-json")
+find_package(CLI11 CONFIG QUIET)
+fourfold_need(CLI11 "${CLI11_FOUND}" "${CLI11_VERSION}" 2.0 "libcli11-dev" "cli11")
+find_package(nlohmann_json CONFIG QUIET)
+fourfold_need(nlohmann-json "${nlohmann_json_FOUND}" "${nlohmann_json_VERSION}" 3.9 "nlohmann-json3-dev" "nlohmann-json")
 add_library(dependency_headers INTERFACE)
-target_include_directories(dependency_headers SYSTEM INTERFACE ${CLI11_HEADER} ${JSON_HEADER})
+target_link_libraries(dependency_headers INTERFACE CLI11::CLI11 nlohmann_json::nlohmann_json)
 
 if(FOURFOLD_TESTS)
   find_package(GTest QUIET)
-  fourfold_need(GTest_FOUND "GoogleTest" "libgtest-dev libgmock-dev" "googletest")
+  fourfold_need(GoogleTest "${GTest_FOUND}" "${GTest_VERSION}" 1.11 "libgtest-dev" "googletest")
+  find_package(Python3 QUIET COMPONENTS Interpreter)
+  fourfold_need(Python "${Python3_FOUND}" "${Python3_VERSION}" 3.6 "python3" "python")
 endif()
+
+if(FOURFOLD_CUDA)
+  if(NOT "CUDA" IN_LIST Kokkos_DEVICES)
+    message(FATAL_ERROR "FOURFOLD_CUDA needs a Kokkos that was built with CUDA (Kokkos_ENABLE_CUDA=ON, version 4); the "
+                        "one found in ${Kokkos_DIR} has only: ${Kokkos_DEVICES}.\n"
+                        "  Spack: spack install kokkos+cuda+wrapper cuda_arch=90\n"
+                        "  Installed elsewhere: add its prefix to -DCMAKE_PREFIX_PATH=...")
+  endif()
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(NOT CMAKE_CUDA_COMPILER)
+    message(FATAL_ERROR "FOURFOLD_CUDA needs nvcc, which was not found: load the CUDA module, or set CUDACXX.")
+  endif()
+  enable_language(CUDA)
+  find_package(CUDAToolkit QUIET)
+  fourfold_need("CUDA Toolkit" "${CUDAToolkit_FOUND}" "${CUDAToolkit_VERSION}" 11.4 "nvidia-cuda-toolkit" "cuda")
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ENV NCCL_HOME PATH_SUFFIXES include)
+  find_library(NCCL_LIBRARY nccl HINTS ENV NCCL_HOME PATH_SUFFIXES lib lib64)
+  if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
+    set(nccl_found TRUE)
+  endif()
+  fourfold_need(NCCL "${nccl_found}" "" 2.10 "libnccl-dev" "nccl")
+  add_library(dependency_cuda INTERFACE)
+  target_link_libraries(dependency_cuda INTERFACE CUDA::cudart CUDA::cublasLt)
+  add_library(dependency_nccl INTERFACE)
+  target_include_directories(dependency_nccl SYSTEM INTERFACE ${NCCL_INCLUDE_DIR})
+  target_link_libraries(dependency_nccl INTERFACE ${NCCL_LIBRARY})
+endif()
+
+get_property(found GLOBAL PROPERTY FOURFOLD_FOUND)
+list(JOIN found ", " found)
+message(STATUS "Found ${found}")

@@ -1,10 +1,12 @@
 # How libraries of this project are made. One library per module; a module sees only the headers of the modules
-# that it links, so an include that the table of the README does not allow fails to build.
+# that it links, and it may link only what the table of order.cmake allows: any other include fails to build.
 #
-#   fourfold_module(NAME SOURCES a.cpp b.cpp LINK base grid [KOKKOS])
+#   fourfold_module(NAME SOURCES a.cpp b.cpp LINK base grid [PRIVATE_LINK dependency_x] [KOKKOS])
 #
 # Headers are included as "NAME/file.hpp": each module's folder is linked under its own include root,
 # <build>/include/NAME/NAME -> <source>/modules/NAME. KOKKOS: the sources include Kokkos and use its precompiled header.
+
+include(${CMAKE_CURRENT_LIST_DIR}/order.cmake)
 
 add_library(fourfold_flags INTERFACE)
 target_compile_options(fourfold_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-unknown-pragmas -fno-math-errno
@@ -39,10 +41,23 @@ function(fourfold_include_root name source_dir)
   file(CREATE_LINK ${source_dir} ${CMAKE_BINARY_DIR}/include/${name}/${name} SYMBOLIC)
 endfunction()
 
+# A second library of one folder (fourfold_library) is checked like its module.
 function(fourfold_library target folder)
   cmake_parse_arguments(PARSE_ARGV 2 arg "KOKKOS" "" "SOURCES;LINK;PRIVATE_LINK")
+  set(linked "")
+  foreach(name ${arg_LINK} ${arg_PRIVATE_LINK})
+    if(TARGET ${name})
+      get_target_property(module ${name} FOURFOLD_MODULE)
+      if(module)
+        set(name ${module})
+      endif()
+    endif()
+    list(APPEND linked ${name})
+  endforeach()
+  fourfold_check_links(${folder} ${linked})
   fourfold_include_root(${folder} ${CMAKE_CURRENT_SOURCE_DIR})
   add_library(${target} STATIC ${arg_SOURCES})
+  set_target_properties(${target} PROPERTIES FOURFOLD_MODULE ${folder})
   target_include_directories(${target} PUBLIC ${CMAKE_BINARY_DIR}/include/${folder})
   target_link_libraries(${target} PUBLIC ${arg_LINK} PRIVATE ${arg_PRIVATE_LINK} fourfold_flags)
   if(arg_KOKKOS)

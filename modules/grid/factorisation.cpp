@@ -15,6 +15,18 @@ namespace {
 
 using Factors = std::array<int, 4>;
 
+std::vector<int> divisors(int n) {
+  FOURFOLD_ASSERT(n >= 1, "only positive numbers are factorised");
+  std::vector<int> low, high;
+  for (int d = 1; d <= n / d; ++d) {
+    if (n % d != 0) continue;
+    low.push_back(d);
+    if (d != n / d) high.push_back(n / d);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
 std::vector<Factors> factorisations(int n) {
   std::vector<Factors> all;
   for (const int a : divisors(n)) {
@@ -51,18 +63,6 @@ std::string hint(int ranks, const Factors& asked, std::size_t most, ToText to_te
 }
 
 }  // namespace
-
-std::vector<int> divisors(int n) {
-  FOURFOLD_ASSERT(n >= 1, "only positive numbers are factorised");
-  std::vector<int> low, high;
-  for (int d = 1; d <= n / d; ++d) {
-    if (n % d != 0) continue;
-    low.push_back(d);
-    if (d != n / d) high.push_back(n / d);
-  }
-  low.insert(low.end(), high.rbegin(), high.rend());
-  return low;
-}
 
 std::vector<DenseShape> dense_factorisations(int n) {
   std::vector<DenseShape> shapes;

@@ -8,8 +8,6 @@
 
 namespace fourfold {
 
-std::vector<int> divisors(int n);  // ascending; n >= 1
-
 // Every ordered factorisation of n >= 1 into (data, depth, row, col), lexicographic.
 std::vector<DenseShape> dense_factorisations(int n);
 std::vector<MoeShape> moe_factorisations(int n);

@@ -38,17 +38,6 @@ TEST(Shapes, SizesPassThirtyTwoBits) {
   EXPECT_EQ((MoeShape{1 << 16, 1 << 16, 2, 1}.size()), std::int64_t{1} << 33);
 }
 
-TEST(Factorisations, DivisorsAgainstTrialDivision) {
-  for (int n = 1; n <= 300; ++n) {
-    std::vector<int> expected;
-    for (int d = 1; d <= n; ++d) {
-      if (n % d == 0) expected.push_back(d);
-    }
-    ASSERT_EQ(divisors(n), expected);
-  }
-  EXPECT_EQ(divisors(2147483647), (std::vector<int>{1, 2147483647}));
-}
-
 TEST(Factorisations, AllOfThemOnceInOrder) {
   for (int n = 1; n <= 64; ++n) {
     std::vector<std::array<int, 4>> expected;
