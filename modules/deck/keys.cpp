@@ -187,8 +187,8 @@ std::vector<DeckKey> make_table() {
               [](auto& d) { return &d.run.seed; }));
   add(boolean("run.trace", "write trace.json, a Chrome trace for Perfetto", [](auto& d) { return &d.run.trace; }));
 
-  add(choice("model.kind", "transformer: decoder; mlp: a plain net; embedding: look-up and head",
-             {"transformer", "mlp", "embedding"}, [](auto& d) { return &d.model.kind; }));
+  add(choice("model.kind", "a decoder, a plain net, or a look-up and a head", {"transformer", "mlp", "embedding"},
+             [](auto& d) { return &d.model.kind; }));
   add(integer("model.layers", between(1, kMostLayers), "blocks of attention and feed-forward", [](auto& d) {
         return &d.model.layers;
       }).needed(Need::transformer, "4"));
@@ -262,7 +262,7 @@ std::vector<DeckKey> make_table() {
   add(choice("model.loss", "of an mlp or embedding net; a transformer has cross_entropy",
              {"cross_entropy", "squared_error"}, [](auto& d) { return &d.model.loss; }));
 
-  add(choice("data.kind", "text: files as bytes; synthetic: samples are functions of the seed", {"text", "synthetic"},
+  add(choice("data.kind", "files as bytes, or samples that are functions of the seed", {"text", "synthetic"},
              [](auto& d) { return &d.data.kind; }));
   add(texts("data.train", "files, from the working directory", [](auto& d) { return &d.data.train; })
           .entries(1, SIZE_MAX)

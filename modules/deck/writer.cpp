@@ -93,7 +93,7 @@ std::string literal(const Value& value, const DeckKey& key) {
 
 std::string all_keys_comment(const DeckKey& key) {
   std::string comment = key.comment;
-  if (key.type == KeyType::choice) comment += "; " + join(key.choices);
+  if (key.type == KeyType::choice) comment += "; one of " + join(key.choices);
   if (!key.limits.text().empty()) comment += "; " + key.limits.text();
   if (!key.derived.empty()) comment += "; default: " + key.derived;
   if (key.need != Need::never) comment += "; no default, example";

@@ -1,0 +1,132 @@
+// fourfold check DECK [--ranks N]: every fault of the deck at once, or the resolved deck and what it costs. No MPI.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "base/error.hpp"
+#include "commands.hpp"
+#include "deck/derive.hpp"
+#include "deck/writer.hpp"
+#include "deck_file.hpp"
+#include "grid/process_grid.hpp"
+#include "model/describe.hpp"
+
+namespace fourfold {
+namespace {
+
+constexpr int kMostRanksShown = 1024;
+
+// "1,837,248"
+std::string grouped(std::int64_t value) {
+  std::string digits = std::to_string(value);
+  for (std::size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
+  return digits;
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  for (; value >= 1024 && unit < 5; ++unit) value /= 1024;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{} B ({:.1f} {})", grouped(bytes), value, units[unit]);
+}
+
+std::string grid_text(const Deck& deck) {
+  const StageShape stage = stage_shape(deck);
+  const ProcessGrid grid(std::vector<StageShape>(static_cast<std::size_t>(deck.parallel.stages), stage));
+  const DenseShape& dense = stage.dense;
+  const MoeShape& moe = stage.moe;
+  std::string text = fmt::format(
+      "grid: {} ranks = stages {} x (data {} x depth {} x row {} x col {}) = stages {} x (replica {} x expert {} x row "
+      "{} "
+      "x col {})\n",
+      grid.ranks(), grid.stages(), dense.data, dense.depth, dense.row, dense.col, grid.stages(), moe.replica,
+      moe.expert, moe.row, moe.col);
+  if (grid.ranks() > kMostRanksShown) return text + fmt::format("(rank by rank up to {} ranks)\n", kMostRanksShown);
+  return text + grid.table();
+}
+
+std::string cost_text(const Deck& deck) {
+  const Graph graph = describe(deck.model);
+  const MemoryPerRank memory = memory_per_rank(deck, graph);
+  const std::int64_t attention = 3 * graph.sum(&LayerCost::attention_flops);
+  const std::int64_t tokens = deck.batch.global * graph.tokens_per_sample;
+  std::string text;
+  text +=
+      fmt::format("parameters: {} ({} in matrices, {} in experts, {} in vectors)\n", grouped(graph.parameters()),
+                  grouped(graph.sum(&LayerCost::matrix_parameters)), grouped(graph.sum(&LayerCost::expert_parameters)),
+                  grouped(graph.sum(&LayerCost::vector_parameters)));
+  text += fmt::format("matrix elements active for one token: {} (look-ups not counted, the head counted)\n",
+                      grouped(graph.sum(&LayerCost::product_elements)));
+  text += fmt::format("model FLOPs per token: {} = 6 x active matrix elements + {} of causal attention\n",
+                      grouped(graph.training_flops()), grouped(attention));
+  text += fmt::format("one step: {} samples, {} tokens, {:.4g} model FLOPs\n", grouped(deck.batch.global),
+                      grouped(tokens), static_cast<double>(graph.training_flops()) * static_cast<double>(tokens));
+  text += fmt::format("memory per rank: {}\n", bytes_text(memory.total()));
+  text += fmt::format("  parameters:  {}\n", bytes_text(memory.parameters));
+  text += fmt::format("  gradients:   {}\n", bytes_text(memory.gradients));
+  text += fmt::format("  optimizer:   {}\n", bytes_text(memory.optimizer));
+  text += fmt::format("  activations: {} kept for backward; buffers not counted\n", bytes_text(memory.activations));
+  text += fmt::format("checkpoint: {}\n", bytes_text(checkpoint_bytes(deck, graph)));
+  return text;
+}
+
+// As YAML comments, so that the whole output is a deck.
+std::string as_comments(const std::string& text) {
+  std::istringstream lines(text);
+  std::string result;
+  std::string line;
+  while (std::getline(lines, line)) result += "# " + line + "\n";
+  return result;
+}
+
+int check(const DeckArguments& arguments, std::optional<std::int64_t> ranks) {
+  const DeckText text = read_deck_file(arguments.file);
+  const std::optional<Deck> deck = checked_deck(text, arguments.overrides, ranks, Use::check, true);
+  if (!deck) return static_cast<int>(ExitCode::input);
+
+  std::string figures;
+  Deck settled = *deck;
+  if (!deck_ranks(settled)) {
+    settled.parallel.dense.data = 1;
+    derive_grid(settled, std::nullopt);
+    figures = "parallel.dense.data is what the ranks leave: 1 below; give --ranks N for a number of ranks\n";
+  }
+  figures += grid_text(settled) + cost_text(settled);
+  std::fputs((write_deck(*deck) + "\n" + as_comments(figures)).c_str(), stdout);
+  for (const DeckError& missing : not_built_yet(settled, arguments.file)) {
+    std::fputs(("# train refuses this deck: " + missing.path + ": " + missing.message + "\n").c_str(), stdout);
+  }
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace
+
+Run check_command(CLI::App& line) {
+  struct Options {
+    DeckArguments deck;
+    std::optional<std::int64_t> ranks;
+    bool all_keys = false;
+  };
+  const auto options = std::make_shared<Options>();
+  add_deck_arguments(line, options->deck);
+  line.add_option("--ranks", options->ranks, "the number of ranks of the job")->check(CLI::Range(1, 1 << 30));
+  line.add_flag("--all-keys", options->all_keys, "print every key with its default and a comment, without a deck");
+  return [options]() -> int {
+    if (is_further_copy()) return static_cast<int>(ExitCode::done);
+    if (options->all_keys) {
+      std::fputs(write_all_keys().c_str(), stdout);
+      return static_cast<int>(ExitCode::done);
+    }
+    if (options->deck.file.empty()) fail_all(ExitCode::input, "check wants a DECK (or --all-keys)");
+    return check(options->deck, options->ranks);
+  };
+}
+
+}  // namespace fourfold

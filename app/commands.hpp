@@ -1,0 +1,28 @@
+// The commands of the program, one file each. To add one: declare it here, add it to the table in main.cpp and its file
+// to CMakeLists.txt.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace fourfold {
+
+// Adds the command's arguments and options to its part of the command line, and returns what to run once that is
+// parsed: it returns the process's exit code or throws Error.
+using Run = std::function<int()>;
+
+Run check_command(CLI::App& line);
+
+// The arguments that every command with a deck has: DECK and key.path=value.
+struct DeckArguments {
+  std::string file;
+  std::vector<std::string> overrides;
+};
+void add_deck_arguments(CLI::App& line, DeckArguments& arguments);
+
+}  // namespace fourfold

@@ -1,0 +1,90 @@
+// fourfold COMMAND DECK [key.path=value ...]
+//
+//   1. the command line   each command adds its own arguments
+//   2. the command        its own file: check.cpp, ...
+//   3. the exit code      README, "Exit codes"
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "commands.hpp"
+#include "deck/names.hpp"
+#include "deck_file.hpp"
+
+namespace fourfold {
+namespace {
+
+struct Command {
+  const char* name;
+  const char* summary;
+  Run (*prepare)(CLI::App& line);
+};
+
+constexpr Command kCommands[] = {
+    {"check", "every fault of a deck at once, or the resolved deck and what it costs; no MPI", check_command},
+};
+
+int refuse(ExitCode code, const std::string& message) {
+  if (is_further_copy()) return static_cast<int>(ExitCode::done);
+  std::fputs(("fourfold: error: " + message + "\n").c_str(), stderr);
+  return static_cast<int>(code);
+}
+
+int unknown_command(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) names.emplace_back(command.name);
+  const std::string nearest = nearest_name(name, names);
+  return refuse(ExitCode::input, (name.empty() ? "a command is missing" : "unknown command " + name) +
+                                     (nearest.empty() ? "" : "; nearest: " + nearest) + "; commands: " + join(names) +
+                                     "; fourfold --help says more");
+}
+
+}  // namespace
+
+void add_deck_arguments(CLI::App& line, DeckArguments& arguments) {
+  line.add_option("DECK", arguments.file, "the deck, a YAML file");
+  line.add_option("KEY.PATH=VALUE", arguments.overrides, "in place of what the deck says; the value is YAML");
+}
+
+int run(int argc, char** argv) {
+  // 1. The command line.
+  CLI::App line("Trains dense and mixture-of-experts networks on four-dimensional grids of processes.", "fourfold");
+  line.set_version_flag("--version", FOURFOLD_VERSION);
+  line.require_subcommand(1);
+  const std::string name = argc > 1 ? argv[1] : "";
+  Run command;
+  for (const Command& known : kCommands) {
+    CLI::App* part = line.add_subcommand(known.name, known.summary);
+    Run prepared = known.prepare(*part);
+    if (name == known.name) command = prepared;
+  }
+  if (!command && (name.empty() || name[0] != '-')) return unknown_command(name);
+  try {
+    line.parse(argc, argv);
+  } catch (const CLI::ParseError& stopped) {
+    if (stopped.get_exit_code() != 0) return refuse(ExitCode::input, stopped.what());
+    return is_further_copy() ? 0 : line.exit(stopped);  // --help, --version
+  }
+
+  // 2. The command.
+  try {
+    return command();
+  } catch (const Error& error) {
+    return refuse(error.code(), error.what());
+  }
+}
+
+}  // namespace fourfold
+
+// 3. The exit code.
+int main(int argc, char** argv) {
+  try {
+    return fourfold::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "fourfold: error: %s\n", error.what());
+    return static_cast<int>(fourfold::ExitCode::error);
+  }
+}

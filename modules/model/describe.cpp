@@ -1,0 +1,209 @@
+#include "model/describe.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "deck/derive.hpp"
+
+namespace fourfold {
+namespace {
+
+// D model width, F inner width, H heads, K KV heads, d head width, V vocabulary, T tokens.
+
+LayerCost norm_cost(const std::string& name, const ModelDeck& model) {
+  LayerCost cost;
+  cost.name = name;
+  cost.kind = LayerKind::norm;
+  const bool layer = model.norm == NormKind::layer;
+  cost.vector_parameters = (layer ? 2 : 1) * model.hidden;
+  cost.kept_stream = model.hidden;       // its input; its output is kept by the layer that reads it
+  cost.kept_statistics = layer ? 2 : 1;  // (mean and) reciprocal deviation
+  return cost;
+}
+
+LayerCost attention_cost(const std::string& name, const ModelDeck& model) {
+  LayerCost cost;
+  cost.name = name;
+  cost.kind = LayerKind::attention;
+  const std::int64_t queries = model.heads * model.head_dim;       // H d
+  const std::int64_t pairs = 2 * model.kv_heads * model.head_dim;  // K and V: 2 K d
+  cost.matrix_parameters = (queries + pairs) * model.hidden + model.hidden * queries;
+  if (model.bias != BiasKind::none) cost.vector_parameters += queries + pairs;
+  if (model.bias == BiasKind::all) cost.vector_parameters += model.hidden;
+  cost.product_elements = cost.matrix_parameters;
+  cost.attention_flops = 2 * queries * model.sequence;  // 4 H d T for the square, half of it under the mask
+  cost.kept_stream = model.hidden;                      // input of q, k and v
+  cost.kept_features = queries + pairs + queries;       // q; k and v; output of the heads
+  cost.kept_head_statistics = model.heads;              // log-sum-exp
+  return cost;
+}
+
+LayerCost feed_forward_cost(const std::string& name, const ModelDeck& model) {
+  LayerCost cost;
+  cost.name = name;
+  cost.kind = LayerKind::feed_forward;
+  const std::int64_t ups = model.ffn.kind == FeedForwardKind::swiglu ? 2 : 1;  // gate and up, or up
+  cost.matrix_parameters = (ups + 1) * model.ffn.hidden * model.hidden;
+  if (model.bias == BiasKind::all) cost.vector_parameters = ups * model.ffn.hidden + model.hidden;
+  cost.product_elements = cost.matrix_parameters;
+  cost.kept_stream = model.hidden;
+  cost.kept_features = (ups + 1) * model.ffn.hidden;  // before and after the activation
+  return cost;
+}
+
+// A router and E experts, each a feed-forward block; top_k of them see a token.
+LayerCost experts_cost(const std::string& name, const ModelDeck& model) {
+  const LayerCost expert = feed_forward_cost(name, model);
+  const MoeDeck& moe = *model.moe;
+  LayerCost cost;
+  cost.name = name;
+  cost.kind = LayerKind::experts;
+  cost.matrix_parameters = moe.experts * model.hidden;  // router
+  cost.expert_parameters = moe.experts * expert.parameters();
+  cost.product_elements = cost.matrix_parameters + moe.top_k * expert.product_elements;
+  cost.kept_stream = model.hidden + moe.top_k * expert.kept_stream;
+  cost.kept_features = moe.top_k * expert.kept_features;
+  cost.kept_statistics = moe.experts;  // router's probabilities
+  return cost;
+}
+
+LayerCost embedding_cost(const ModelDeck& model) {
+  LayerCost cost;
+  cost.name = "embedding";
+  cost.kind = LayerKind::embedding;
+  cost.matrix_parameters = model.vocab * model.hidden;
+  if (model.kind == ModelKind::transformer && model.positions == Positions::learned) {
+    cost.matrix_parameters += model.sequence * model.hidden;
+  }
+  return cost;
+}
+
+LayerCost head_cost(const ModelDeck& model) {
+  LayerCost cost;
+  cost.name = "head";
+  cost.kind = LayerKind::head;
+  cost.product_elements = model.vocab * model.hidden;
+  if (!model.tie_embeddings) cost.matrix_parameters = cost.product_elements;
+  cost.kept_stream = model.hidden;
+  cost.kept_features = model.vocab;                                      // logits
+  cost.kept_statistics = model.loss == LossKind::cross_entropy ? 2 : 0;  // maximum and sum of the exponentials
+  return cost;
+}
+
+Graph describe_transformer(const ModelDeck& model) {
+  Graph graph;
+  graph.tokens_per_sample = model.sequence;
+  graph.layers.push_back(embedding_cost(model));
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    const std::string block = "layers." + std::to_string(i) + ".";
+    const bool experts = model.moe && (i + 1) % model.moe->every == 0;
+    graph.layers.push_back(norm_cost(block + "attention_norm", model));
+    graph.layers.push_back(attention_cost(block + "attention", model));
+    graph.layers.push_back(norm_cost(block + "ffn_norm", model));
+    graph.layers.push_back(experts ? experts_cost(block + "moe", model) : feed_forward_cost(block + "ffn", model));
+  }
+  graph.layers.push_back(norm_cost("final_norm", model));
+  graph.layers.push_back(head_cost(model));
+  return graph;
+}
+
+Graph describe_mlp(const ModelDeck& model) {
+  Graph graph;
+  for (std::size_t i = 0; i + 1 < model.widths.size(); ++i) {
+    const bool last = i + 2 == model.widths.size();
+    LayerCost cost;
+    cost.name = "mlp." + std::to_string(i);
+    cost.matrix_parameters = model.widths[i + 1] * model.widths[i];
+    if (model.mlp_bias) cost.vector_parameters = model.widths[i + 1];
+    cost.product_elements = cost.matrix_parameters;
+    cost.kept_stream = model.widths[i];        // its input
+    cost.kept_features = model.widths[i + 1];  // before the activation, or the net's outputs
+    if (last && model.loss == LossKind::cross_entropy) cost.kept_statistics = 2;
+    graph.layers.push_back(cost);
+  }
+  return graph;
+}
+
+std::int64_t ceil_divide(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+struct ElementSizes {
+  std::int64_t compute;     // weights and activations
+  std::int64_t accumulate;  // gradients, moments, statistics
+};
+
+ElementSizes element_sizes(Precision precision) {
+  switch (precision) {
+    case Precision::fp64:
+      return {8, 8};
+    case Precision::fp32:
+      return {4, 4};
+    case Precision::bf16:
+      break;
+  }
+  return {2, 4};
+}
+
+std::int64_t moments(OptimizerKind kind) {
+  return kind == OptimizerKind::adamw ? 2 : kind == OptimizerKind::momentum ? 1 : 0;
+}
+
+// What the optimizer keeps for a parameter, in elements of the accumulate type: moments, and the masters of bf16.
+std::int64_t kept_by_optimizer(const Deck& deck) {
+  return moments(deck.optimizer.kind) + (deck.precision == Precision::bf16 ? 1 : 0);
+}
+
+}  // namespace
+
+Graph describe(const ModelDeck& model) {
+  switch (model.kind) {
+    case ModelKind::transformer:
+      return describe_transformer(model);
+    case ModelKind::mlp:
+      return describe_mlp(model);
+    case ModelKind::embedding:
+      break;
+  }
+  Graph graph;
+  graph.tokens_per_sample = model.sequence;
+  graph.layers = {embedding_cost(model), head_cost(model)};
+  return graph;
+}
+
+MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph) {
+  const StageShape stage = stage_shape(deck);
+  const DenseShape& dense = stage.dense;
+  const MoeShape& moe = stage.moe;
+  const ElementSizes bytes = element_sizes(deck.precision);
+  const std::int64_t stages = deck.parallel.stages;
+
+  const std::int64_t matrix_cut = std::int64_t{dense.depth} * dense.row * dense.col;
+  const std::int64_t expert_cut = std::int64_t{moe.expert} * moe.row * moe.col;
+  const std::int64_t elements = ceil_divide(ceil_divide(graph.sum(&LayerCost::matrix_parameters), matrix_cut) +
+                                                ceil_divide(graph.sum(&LayerCost::expert_parameters), expert_cut) +
+                                                graph.sum(&LayerCost::vector_parameters),
+                                            stages);
+  const std::int64_t updated = deck.optimizer.shard == "data" ? ceil_divide(elements, dense.data) : elements;
+
+  const std::int64_t in_flight = std::min<std::int64_t>(stages, deck.batch.micro_batches);
+  const std::int64_t rows = deck.batch.micro * graph.tokens_per_sample * in_flight;
+  const std::int64_t values = ceil_divide(graph.sum(&LayerCost::kept_stream), dense.col) +
+                              ceil_divide(graph.sum(&LayerCost::kept_features), dense.row);
+  const std::int64_t statistics =
+      graph.sum(&LayerCost::kept_statistics) + ceil_divide(graph.sum(&LayerCost::kept_head_statistics), dense.row);
+
+  MemoryPerRank memory;
+  memory.parameters = elements * bytes.compute;
+  memory.gradients = elements * bytes.accumulate;
+  memory.optimizer = updated * kept_by_optimizer(deck) * bytes.accumulate;
+  memory.activations = ceil_divide(rows * (values * bytes.compute + statistics * bytes.accumulate), stages);
+  return memory;
+}
+
+std::int64_t checkpoint_bytes(const Deck& deck, const Graph& graph) {
+  const ElementSizes bytes = element_sizes(deck.precision);
+  return graph.parameters() * (bytes.compute + kept_by_optimizer(deck) * bytes.accumulate);
+}
+
+}  // namespace fourfold

@@ -1,0 +1,32 @@
+// What the deck's model costs, without building it: needs neither MPI nor Kokkos (`fourfold check`, planners).
+#pragma once
+
+#include <cstdint>
+
+#include "deck/deck.hpp"
+#include "graph/graph.hpp"
+
+namespace fourfold {
+
+// The layers in the order of the forward pass, named as their parameters. `model` has passed the reader's checks.
+Graph describe(const ModelDeck& model);
+
+// Bytes of one rank. Parameters, gradients and optimizer are exact for data-parallel grids; with depth, row, col or an
+// expert grid they are cut by quotient (vectors stay whole), with stages they are the mean over the stages.
+// activations: what forward keeps for backward, times the micro-batches in flight (1f1b: as many as stages); not the
+// buffers of communication and of single kernels.
+struct MemoryPerRank {
+  std::int64_t parameters = 0;
+  std::int64_t gradients = 0;
+  std::int64_t optimizer = 0;
+  std::int64_t activations = 0;
+  std::int64_t total() const { return parameters + gradients + optimizer + activations; }
+};
+// `deck` with its grid and batch settled (read with a rank count). The bytes of bf16 include the fp32 masters, under
+// `optimizer`.
+MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph);
+
+// Weights, moments and masters as whole logical tensors; without HDF5's own few kilobytes.
+std::int64_t checkpoint_bytes(const Deck& deck, const Graph& graph);
+
+}  // namespace fourfold
