@@ -30,38 +30,10 @@ const char* environment(const char* name) {
 [[noreturn]] void refuse(const std::string& message) {
   std::fprintf(stderr, "fourfold: error: %s\n", message.c_str());
   std::fflush(nullptr);
-  MPI_Finalize();
+  int started = 0;
+  MPI_Initialized(&started);
+  if (started != 0) MPI_Finalize();
   std::exit(static_cast<int>(ExitCode::launch));
-}
-
-// An MPI library that cannot work under this launcher may end the process inside MPI_Init with a code of its own.
-bool initialising = false;
-void on_exit_in_init() {
-  if (!initialising) return;
-  std::fprintf(stderr, "fourfold: error: %s\n",
-               launcher_mismatch(environment, 1, "see its message above", "fourfold")
-                   .value_or("MPI could not start; its message is above")
-                   .c_str());
-  std::fflush(nullptr);
-  _exit(static_cast<int>(ExitCode::launch));
-}
-
-void initialise(int* argc, char*** argv) {
-  if (!has_launcher(environment)) {
-    // Open MPI alone: no daemon and no network for one rank, which halves the start. Other libraries do not look.
-    setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
-    setenv("OMPI_MCA_pml", "ob1", 0);
-  }
-  initialising = true;
-  std::atexit(on_exit_in_init);
-  int provided = MPI_THREAD_SINGLE;
-  const int code = MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided);
-  initialising = false;
-  check_mpi(code, "MPI_Init_thread", "world", -1, -1);
-  if (provided < MPI_THREAD_FUNNELED)
-    refuse(
-        "this MPI library allows no threads beside the one that calls it (MPI_THREAD_FUNNELED is needed): build it "
-        "with thread support");
 }
 
 // "Open MPI v4.1.4" of Open MPI's long line; MPICH's first line with its blanks squeezed.
@@ -79,6 +51,26 @@ std::string library_name() {
     }
   }
   return name;
+}
+
+void initialise(int* argc, char*** argv, const std::string& library, const std::string& program) {
+  if (!has_launcher(environment) || one_rank_is_meant(environment)) {
+    // Open MPI alone looks at these: no daemon and no network for one rank, which halves the start; and with a node
+    // list of Slurm it would insist on being one of srun's ranks.
+    setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
+    setenv("OMPI_MCA_pml", "ob1", 0);
+    unsetenv("SLURM_NODELIST");
+  }
+  // Open MPI would end the process inside MPI_Init, with advice on how to build Slurm.
+  if (library.starts_with("Open MPI") && srun_without_pmi(environment)) {
+    if (const auto mismatch = launcher_mismatch(environment, 1, library, program)) refuse(*mismatch);
+  }
+  int provided = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread", "world", -1, -1);
+  if (provided < MPI_THREAD_FUNNELED)
+    refuse(
+        "this MPI library allows no threads beside the one that calls it (MPI_THREAD_FUNNELED is needed): build it "
+        "with thread support");
 }
 
 std::string host_name() {
@@ -109,15 +101,15 @@ std::vector<int> find_nodes(MPI_Comm world, int rank, int size) {
 }  // namespace
 
 Launch::Launch(int* argc, char*** argv) {
-  initialise(argc, argv);
+  mpi_library_ = library_name();
+  const std::string program = argc != nullptr && *argc > 0 ? (*argv)[0] : "fourfold";
+  initialise(argc, argv, mpi_library_, program);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   int rank = 0;
   int size = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   host_ = host_name();
-  mpi_library_ = library_name();
-  const std::string program = argc != nullptr && *argc > 0 ? (*argv)[0] : "fourfold";
   if (const auto mismatch = launcher_mismatch(environment, size, mpi_library_, program)) refuse(*mismatch);
   int* tag_bound = nullptr;
   int found = 0;

@@ -67,9 +67,13 @@ std::optional<LauncherClaim> launcher_claim(const Environment& environment) {
   return {};
 }
 
+bool one_rank_is_meant(const Environment& environment) {
+  return text_or(environment, "FOURFOLD_SINGLE", "") == "1";
+}
+
 std::optional<std::string> launcher_mismatch(const Environment& environment, int mpi_ranks,
                                              const std::string& mpi_library, const std::string& program) {
-  if (mpi_ranks > 1 || text_or(environment, "FOURFOLD_SINGLE", "") == "1") return {};
+  if (mpi_ranks > 1 || one_rank_is_meant(environment)) return {};
   const auto claim = launcher_claim(environment);
   if (!claim) return {};
   const std::string count = std::to_string(claim->ranks);
@@ -79,6 +83,14 @@ std::optional<std::string> launcher_mismatch(const Environment& environment, int
          program + " ...   (srun --mpi=list shows what this Slurm has: pmix, pmi2)\n  mpirun -n " + count + " " +
          program + " ...   (the mpirun that came with " + mpi_library + ")\nIf one rank is meant: FOURFOLD_SINGLE=1 " +
          program + " ...";
+}
+
+bool srun_without_pmi(const Environment& environment) {
+  const auto claim = launcher_claim(environment);
+  if (!claim || claim->launcher != "srun") return false;
+  for (const char* name : {"PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE", "PMI_FD"})
+    if (environment(name) != nullptr) return false;
+  return true;
 }
 
 bool has_launcher(const Environment& environment) {

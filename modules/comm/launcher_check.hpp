@@ -23,10 +23,17 @@ struct LauncherClaim {
 // rank.
 std::optional<LauncherClaim> launcher_claim(const Environment& environment);
 
-// Nothing when all is well (also with FOURFOLD_SINGLE=1 in the environment: one rank is meant). Otherwise the error:
+// FOURFOLD_SINGLE=1
+bool one_rank_is_meant(const Environment& environment);
+
+// Nothing when all is well (also where one rank is meant). Otherwise the error:
 // what was found and the two things to try.
 std::optional<std::string> launcher_mismatch(const Environment& environment, int mpi_ranks,
                                              const std::string& mpi_library, const std::string& program);
+
+// srun claims several ranks and gives them no way to meet (srun --mpi=none): no PMI or PMIx variable is there. Some MPI
+// libraries meet through Slurm's own library all the same, Open MPI as Debian builds it does not.
+bool srun_without_pmi(const Environment& environment);
 
 // Whether some launcher's variables are there at all; without one MPI need not look for a daemon.
 bool has_launcher(const Environment& environment);
