@@ -1,0 +1,212 @@
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "base/error.hpp"
+#include "base/timer.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "checkpoint/folder.hpp"
+#include "checkpoint/listing.hpp"
+#include "checkpoint/posix.hpp"
+#include "checkpoint/stage.hpp"
+#include "comm/agree.hpp"
+#include "h5/transfer.hpp"
+
+namespace fourfold::checkpoint {
+
+namespace {
+
+std::string shape_text(ElementType type, const std::vector<std::int64_t>& shape) {
+  std::string text = std::string(h5::element_name(type)) + " (";
+  for (std::size_t dim = 0; dim < shape.size(); ++dim) text += (dim > 0 ? " x " : "") + std::to_string(shape[dim]);
+  return text + ")";
+}
+
+// Names of tensors differ in a word or two: the one that shares the longest beginning and end, at least half of it.
+std::string nearest(const std::string& name, const std::vector<std::string>& others) {
+  std::string best;
+  std::size_t most = name.size() / 2;
+  for (const std::string& other : others) {
+    const auto head = static_cast<std::size_t>(
+        std::mismatch(name.begin(), name.end(), other.begin(), other.end()).first - name.begin());
+    const auto tail = static_cast<std::size_t>(
+        std::mismatch(name.rbegin(), name.rend(), other.rbegin(), other.rend()).first - name.rbegin());
+    if (head + tail <= most) continue;
+    most = head + tail;
+    best = other;
+  }
+  return best;
+}
+
+std::string listed(const std::string& title, const std::vector<std::string>& names,
+                   const std::vector<std::string>& others) {
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "\n  " + title + ":" : "") + std::string("\n    ") + name;
+    if (const std::string near = nearest(name, others); !near.empty()) text += "   (nearest: " + near + ")";
+  }
+  return text;
+}
+
+using Datasets = std::map<std::string, const DatasetRecord*>;
+
+// All that differs between what is wanted and what the file holds; empty when nothing does.
+std::string differences(const Listing& listing, const Datasets& stored) {
+  std::vector<std::string> missing;
+  std::vector<std::string> unexpected;
+  std::string other;
+  Datasets rest = stored;
+  for (const Listing::Item& item : listing.items()) {
+    const NamedShard& shard = *item.shard;
+    const auto found = rest.find(shard.name);
+    if (found == rest.end()) {
+      missing.push_back(shard.name);
+      continue;
+    }
+    const DatasetRecord& dataset = *found->second;
+    if (dataset.type != shard.type || dataset.shape != shard.shard.shape)
+      other += "\n    " + shard.name + ": the model has " + shape_text(shard.type, shard.shard.shape) +
+               ", the checkpoint " + shape_text(dataset.type, dataset.shape);
+    rest.erase(found);
+  }
+  for (const auto& entry : rest) unexpected.push_back(entry.first);
+  return listed("missing in the checkpoint", missing, unexpected) +
+         listed("in the checkpoint, but not in the model", unexpected, missing) +
+         (other.empty() ? "" : "\n  of another type or shape:" + other);
+}
+
+Datasets wanted_datasets(const CommitRecord& record, const std::vector<std::string>& skip) {
+  Datasets datasets;
+  for (const DatasetRecord& dataset : record.datasets) {
+    const bool skipped = std::any_of(
+        skip.begin(), skip.end(), [&](const std::string& section) { return dataset.name.starts_with(section + "/"); });
+    if (!skipped) datasets[dataset.name] = &dataset;
+  }
+  return datasets;
+}
+
+State read_state(const h5::File& file) {
+  const std::string section = "/state/";
+  State state;
+  state.numbers = file.read_numbers("/state");
+  state.numbers.erase("format");
+  for (const std::string& name : file.list("/state")) state.texts[name.substr(section.size())] = file.read_text(name);
+  return state;
+}
+
+// The first chunk whose sum differs, as text; empty when all agree. The same on every rank.
+std::string damage(const Listing& listing, const Datasets& stored) {
+  for (const Listing::Item& item : listing.items()) {
+    const std::vector<std::uint64_t> sums = listing.sums(item);
+    const std::vector<std::uint64_t>& expected = stored.at(item.shard->name)->checksums;
+    for (std::size_t chunk = 0; chunk < sums.size(); ++chunk) {
+      if (sums[chunk] == expected[chunk]) continue;
+      const std::int64_t begin = static_cast<std::int64_t>(chunk) * kChunkElements;
+      const std::int64_t end = std::min(begin + kChunkElements, item.shard->shard.global_size());
+      return item.shard->name + ": the checksum of elements " + std::to_string(begin) + " to " +
+             std::to_string(end - 1) + " differs";
+    }
+  }
+  return "";
+}
+
+struct Attempt {
+  LoadReport report;
+  std::string damage;  // empty: loaded
+};
+
+Attempt try_load(const Communicator& world, const Committed& source, const std::vector<NamedShard>& shards,
+                 const LoadOptions& options) {
+  const Stopwatch watch;
+  const std::string title = "checkpoint " + source.path + " not loaded";
+  const std::string folder = std::filesystem::path(source.path).parent_path().string();
+  std::string text;
+  run_stage(world, title, [&] {
+    if (world.rank() == 0) text = verified_record(folder, source.step).to_text();
+    check_access(source.path, false);
+  });
+  const CommitRecord record = CommitRecord::from_text(broadcast_string(world, text));
+  Listing listing(world, shards, options.transfer_bytes, true);
+  const Datasets stored = wanted_datasets(record, options.skip);
+  if (const std::string text_of = differences(listing, stored); !text_of.empty())
+    fail_all(ExitCode::input, "the checkpoint " + source.path + " is of another model:" + text_of);
+
+  Attempt attempt;
+  LoadReport& report = attempt.report;
+  report.source = {record.step, source.path, record.run};
+  h5::File file = h5::File::open(world, source.path);
+  std::string not_collective;
+  for (const Listing::Item& item : listing.items()) {
+    const NamedShard& shard = *item.shard;
+    h5::Dataset dataset = file.dataset(shard.name);
+    const std::string cause = h5::read_shard(dataset, shard.shard, {0, shard.shard.size()}, shard.data, item.rounds);
+    if (!cause.empty() && not_collective.empty()) not_collective = shard.name + " was not read collectively: " + cause;
+    report.bytes += dataset.bytes();
+    dataset.close();
+    listing.add_to_sums(item);
+  }
+  report.state = read_state(file);
+  file.close();
+  listing.reduce_sums(world);
+  if (!not_collective.empty()) {
+    if (options.strict_collective) fail_all(ExitCode::storage, title + ": " + not_collective);
+    report.notes.push_back(not_collective);
+  }
+  attempt.damage = damage(listing, stored);
+  report.seconds = watch.seconds();
+  return attempt;
+}
+
+// Best effort: a folder that cannot be written to only means that the next restart looks again.
+void remember(const Communicator& world, const Committed& source, const std::string& why) {
+  if (world.rank() != 0) return;
+  try {
+    const std::string folder = std::filesystem::path(source.path).parent_path().string();
+    write_durably(StepFiles(folder, source.step).rejected, why + "\n");
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace
+
+LoadReport load(const Communicator& world, const Committed& source, const std::vector<NamedShard>& shards,
+                const LoadOptions& options) {
+  Attempt attempt = try_load(world, source, shards, options);
+  if (!attempt.damage.empty())
+    fail_all(ExitCode::storage, "checkpoint " + source.path + " is damaged: " + attempt.damage);
+  return attempt.report;
+}
+
+Restart load_newest(const Communicator& world, const std::string& folder, const std::vector<NamedShard>& shards,
+                    const LoadOptions& options) {
+  Restart restart;
+  std::vector<std::int64_t> damaged;
+  bool committed = false;
+  for (;;) {
+    Found found = find_newest(world, folder, damaged);
+    for (Rejected& one : found.rejected) {
+      const bool known = std::any_of(restart.rejected.begin(), restart.rejected.end(),
+                                     [&](const Rejected& other) { return other.path == one.path; });
+      committed = committed || one.committed;
+      if (!known) restart.rejected.push_back(std::move(one));
+    }
+    if (!found.newest) break;
+    committed = true;
+    Attempt attempt = try_load(world, *found.newest, shards, options);
+    if (attempt.damage.empty()) {
+      restart.loaded = std::move(attempt.report);
+      return restart;
+    }
+    remember(world, *found.newest, attempt.damage);
+    restart.rejected.push_back({found.newest->path, attempt.damage, true});
+    damaged.push_back(found.newest->step);
+  }
+  if (committed) {
+    std::string text = "no usable checkpoint in " + folder + " (to start from the beginning, move it away):";
+    for (const Rejected& one : restart.rejected) text += "\n  " + one.path + ": " + one.why;
+    fail_all(ExitCode::storage, text);
+  }
+  return restart;
+}
+
+}  // namespace fourfold::checkpoint

@@ -1,0 +1,150 @@
+// Full, read-only and limited storage: one error of all ranks, temporaries gone, what was committed untouched.
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+
+#include "checkpoint/posix.hpp"
+#include "support.hpp"
+
+namespace fourfold::checkpoint {
+namespace {
+
+using namespace test;
+
+const std::vector<Tensor>& model() {
+  static const std::vector<Tensor> tensors{{"/params/w", ElementType::fp32, {512, 1024}}};  // 2 MiB
+  return tensors;
+}
+
+Part part(std::uint64_t salt) {
+  return Part(model(), all_data(), world().rank(), salt);
+}
+
+// A file system in memory of so many bytes, mounted in a folder of this test; says so where mounting is not allowed.
+class MemoryFileSystem {
+ public:
+  explicit MemoryFileSystem(std::int64_t bytes) {
+    const std::string size = "size=" + std::to_string(bytes);
+    bool here = false;
+    if (world().rank() == 0) here = mount("fourfold", folder_.path().c_str(), "tmpfs", 0, size.c_str()) == 0;
+    mounted_ = agree_any(world(), here);
+  }
+  ~MemoryFileSystem() {
+    on_rank_0([&] {
+      if (mounted_) umount2(folder_.path().c_str(), MNT_DETACH);
+    });
+  }
+  bool mounted() const { return mounted_; }
+  void make_read_only() const {
+    on_rank_0([&] { ASSERT_EQ(mount(nullptr, folder_.path().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr), 0); });
+  }
+  const std::string& path() const { return folder_.path(); }
+
+ private:
+  Folder folder_;
+  bool mounted_ = false;
+};
+
+#define SKIP_UNLESS_MOUNTED(file_system) \
+  if (!(file_system).mounted()) GTEST_SKIP() << "NOT TESTED: this user may not mount a tmpfs"
+
+std::vector<std::string> left_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const std::string& name : file_names(folder))
+    if (name.starts_with("step_")) names.push_back(name);
+  return names;
+}
+
+// P04: room for one checkpoint and a half.
+void second_save_fails(bool check_space) {
+  const MemoryFileSystem storage(3 << 20);
+  SKIP_UNLESS_MOUNTED(storage);
+  SaveOptions options = strict(1);
+  options.check_space = check_space;
+  save(world(), storage.path(), 1, part(1).shards(), {}, options);
+  const auto message =
+      agreed_error([&] { save(world(), storage.path(), 2, part(2).shards(), {}, strict(1)); }, ExitCode::storage);
+  EXPECT_TRUE(has(message, "checkpoint of step 2 not written")) << message;
+  EXPECT_TRUE(has(message, "needed 21")) << message;
+  EXPECT_TRUE(has(message, "bytes, available 10")) << message;
+  EXPECT_EQ(left_in(storage.path()), (std::vector<std::string>{"step_00000001.commit", "step_00000001.h5"}));
+  Part read = part(9);
+  const Restart restart = load_newest(world(), storage.path(), read.shards());
+  ASSERT_TRUE(restart.loaded);
+  EXPECT_TRUE(read == part(1));
+}
+
+TEST(Storage, FullDiskFailsOnAllRanksAndTheOlderStepStays) {
+  second_save_fails(true);
+}
+
+TEST(Storage, WithoutTheCheckASaveStillFitsWhereItFits) {
+  second_save_fails(false);
+}
+
+TEST(Storage, ReservingMoreThanThereIsSaysHowMuch) {
+  const MemoryFileSystem storage(1 << 20);
+  SKIP_UNLESS_MOUNTED(storage);
+  on_rank_0([&] {
+    const std::string path = storage.path() + "/x";
+    create_file(path);
+    try {
+      reserve(path, 5 << 20);
+      ADD_FAILURE() << "reserved";
+    } catch (const Error& error) {
+      EXPECT_TRUE(has(error.what(), "needed 5242880 bytes, available ")) << error.what();
+    }
+    reserve(path, 1 << 19);
+    EXPECT_EQ(file_size(path), 1 << 19);
+  });
+}
+
+TEST(Storage, ReadOnlyFolderFailsOnAllRanks) {
+  const MemoryFileSystem storage(16 << 20);
+  SKIP_UNLESS_MOUNTED(storage);
+  save(world(), storage.path(), 1, part(1).shards(), {}, strict());
+  storage.make_read_only();
+  const auto message =
+      agreed_error([&] { save(world(), storage.path(), 2, part(2).shards(), {}, strict()); }, ExitCode::storage);
+  EXPECT_TRUE(has(message, "Read-only file system")) << message;
+  Part read = part(9);
+  EXPECT_TRUE(load_newest(world(), storage.path(), read.shards()).loaded);  // readable all the same
+  EXPECT_TRUE(read == part(1));
+}
+
+TEST(Storage, AFileInTheFoldersPlaceFailsOnAllRanks) {
+  const Folder folder;
+  on_rank_0([&] { write_bytes(folder / "f", "x"); });
+  const auto message =
+      agreed_error([&] { save(world(), folder / "f", 2, part(2).shards(), {}, strict()); }, ExitCode::storage);
+  EXPECT_TRUE(has(message, "cannot make the folder " + (folder / "f"))) << message;
+}
+
+// P16: one rank's trouble is every rank's error, and names the rank.
+TEST(Storage, AFileSizeLimitOnTheLastRankFailsOnAllRanks) {
+  const Folder folder;
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  if (world().rank() == world().size() - 1) {
+    rlimit small = before;
+    small.rlim_cur = 1 << 20;
+    setrlimit(RLIMIT_FSIZE, &small);
+  }
+  const auto message =
+      agreed_error([&] { save(world(), folder.path(), 2, part(2).shards(), {}, strict()); }, ExitCode::storage);
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_TRUE(has(message, "ulimit -f")) << message;
+  if (world().size() > 1) {
+    EXPECT_TRUE(has(message, "(rank " + std::to_string(world().size() - 1) + ")")) << message;
+  }
+  EXPECT_TRUE(left_in(folder.path()).empty());
+}
+
+TEST(Storage, FreeBytesOfAFolderThatIsNotThereYet) {
+  const Folder folder;
+  EXPECT_GT(free_bytes(folder / "not/yet/there"), 0);
+  EXPECT_EQ(file_size(folder / "not"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace fourfold::checkpoint
