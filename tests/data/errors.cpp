@@ -61,7 +61,9 @@ TEST(DataErrors, Lists) {
                                      "/b.txt")})
           .find("data.valid: "),
       0u);
-  EXPECT_NE(open_text({a}, {a}).find("held-out text must not be trained on"), std::string::npos);
+  for (const std::string& spelling : {a, folder.path("./a.txt")}) {
+    EXPECT_NE(open_text({spelling}, {a}).find("held-out text must not be trained on"), std::string::npos);
+  }
 }
 
 TEST(DataErrors, TooShort) {

@@ -120,11 +120,13 @@ TEST(Synthetic, TeacherIsAFunctionOfItsInputs) {
   const Loader regression(mlp_deck(SyntheticKind::teacher, LossKind::squared_error));
   const Loader classes(mlp_deck(SyntheticKind::teacher, LossKind::cross_entropy));
   double squares = 0;
+  std::set<double> drawn;
   std::set<std::int32_t> seen;
   for (std::int64_t k = 0; k < 100; k += 4) {
     const Batch numbers = regression.micro_batch(k, 0, 1, 0), labels = classes.micro_batch(k, 0, 1, 0);
     ASSERT_EQ(numbers.inputs, labels.inputs);
     for (const double x : numbers.inputs) squares += x * x / 1200;
+    for (const double x : numbers.inputs) EXPECT_TRUE(drawn.insert(x).second) << "each number is drawn once";
     for (std::size_t r = 0; r < 4; ++r) {
       const auto row = numbers.values.begin() + static_cast<std::ptrdiff_t>(5 * r);
       EXPECT_EQ(labels.targets[r], std::max_element(row, row + 5) - row);

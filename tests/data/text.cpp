@@ -98,7 +98,6 @@ TEST(Text, SeparateValidationFiles) {
   Deck deck = test::token_deck(4, 4, 1);
   deck.data.train = {folder.write("t1.txt", "0123456789"), folder.write("t2.txt", "abcdefgh")};
   deck.data.valid = {folder.write("v.txt", "ABCDEFGHI")};
-  deck.data.valid_fraction = 0.5;  // data.valid wins
   const Loader loader(deck);
   EXPECT_EQ(loader.samples(), 4);  // 20 tokens
   EXPECT_EQ(loader.eval_samples(), 2);
