@@ -107,12 +107,13 @@ void moe_rules(const Check& check) {
   const std::int64_t experts = model.moe->experts;
   if (check.sound({"model.moe.every", "model.layers"}) && model.moe->every > model.layers) {
     check.add("model.moe.every", number(model.moe->every) + " leaves no mixture of experts in model.layers " +
-                                     number(model.layers) + "; legal: 1 to " + number(model.layers));
+                                     number(model.layers) + "; legal: 1 to " + number(model.layers) +
+                                     "; nearest: " + number(model.layers));
   }
   if (!check.sound({"model.moe.experts"})) return;
   if (check.sound({"model.moe.top_k"}) && model.moe->top_k > experts) {
     check.add("model.moe.top_k", number(model.moe->top_k) + " must be at most model.moe.experts " + number(experts) +
-                                     "; legal: 1 to " + number(experts));
+                                     "; legal: 1 to " + number(experts) + "; nearest: " + number(experts));
   }
   const auto& grid = check.deck.parallel.moe;
   if (grid && check.sound({"parallel.moe.expert"}) && experts % grid->expert != 0) {
@@ -296,8 +297,9 @@ void moe_grid_rule(const Check& check) {
 void batch_rules(const Check& check) {
   const BatchDeck& batch = check.deck.batch;
   const DenseShape& dense = check.deck.parallel.dense;
-  if (!check.sound(
-          {"batch.global", "batch.micro", "batch.micro_batches", "parallel.dense.data", "parallel.dense.depth"})) {
+  // Without its own key, data follows from the other axes.
+  if (!check.sound({"batch.global", "batch.micro", "batch.micro_batches", "parallel.stages", "parallel.dense.data",
+                    "parallel.dense.depth", "parallel.dense.row", "parallel.dense.col"})) {
     return;
   }
   // Without a rank count only depth is known to divide the batch.
@@ -306,7 +308,7 @@ void batch_rules(const Check& check) {
   if (coordinates > kMostRanks) return;
   const std::string places =
       known ? number(coordinates) + " coordinates (data " + number(dense.data) + " x depth " + number(dense.depth) + ")"
-            : "depth " + number(dense.depth);
+            : "data x depth " + number(dense.depth);
   if (batch.global > kMostGlobal) {
     check.add("batch.global", "micro x coordinates x micro_batches is more than " + number(kMostGlobal) + " samples");
     return;

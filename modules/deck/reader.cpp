@@ -36,7 +36,7 @@ std::string unknown_key_help(const std::string& block, const std::string& name) 
     return "; write a space after the colon: " + name.substr(0, colon) + ": " + name.substr(colon + 1);
   }
   // A full path, "optimizer.lr: 1e-3", or a key of another block.
-  if (find_key(name) != nullptr) return "; write its blocks one inside the other, or give it as an override";
+  if (find_key(name) != nullptr) return "; write " + block_of(name) + ": {" + last_name(name) + ": ...}";
   const std::string nearest = nearest_name(name, here);
   std::vector<std::string> elsewhere;
   for (const DeckKey& key : deck_keys()) {
@@ -147,6 +147,11 @@ class DeckReader {
                 "; take one away");
         continue;
       }
+      if (key.text.find('.') != std::string::npos) {
+        // A path is for overrides; in YAML it would be a name with a point in it.
+        add(key.place, child(block, key.text), "unknown key" + unknown_key_help(block, key.text));
+        continue;
+      }
       collect_entry(child(block, key.text), value, key.place);
     }
   }
@@ -194,14 +199,14 @@ class DeckReader {
   }
 
   void require_missing(const Deck& deck) {
-    if (places_.faulty.count("model.kind") > 0 || places_.faulty.count("data.kind") > 0) {
-      // Which keys are needed is not known: rules that use them must not look.
-      for (const DeckKey& key : deck_keys()) {
-        if (key.need != Need::never && given_.count(key.path) == 0) places_.faulty.insert(key.path);
-      }
-      return;
-    }
     for (const DeckKey& key : deck_keys()) {
+      if (key.need == Need::never) continue;
+      const char* kind = key.path.compare(0, 5, "data.") == 0 ? "data.kind" : "model.kind";
+      if (places_.faulty.count(kind) > 0) {
+        // Whether it is needed is not known: rules that use it must not look.
+        if (given_.count(key.path) == 0) places_.faulty.insert(key.path);
+        continue;
+      }
       const std::optional<std::string> because = needed_because(key.need, deck);
       if (!because || given_.count(key.path) > 0) continue;
       const bool reported = !places_.faulty.insert(key.path).second;

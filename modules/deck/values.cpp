@@ -79,7 +79,8 @@ std::string integer_fault(const YamlNode& node, const DeckKey& key) {
     return shown(node) + " is not a number; wanted: " + key.legal() +
            (parse_number(trimmed(node.text)) ? "; take the quotes away" : "");
   }
-  if (is_integer_text(node.text)) return node.text + " does not fit 64 bits; wanted: " + key.legal();
+  if (is_integer_text(node.text))
+    return node.text + " does not fit 64 bits (at most 9223372036854775807); wanted: " + key.legal();
   if (const std::optional<double> value = parse_number(node.text)) {
     const bool whole = *value == std::floor(*value) && std::abs(*value) < 9e15;
     const auto nearest = static_cast<std::int64_t>(std::abs(*value) < 9e15 ? std::llround(*value) : 0);

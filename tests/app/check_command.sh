@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# check_command.sh FOURFOLD INPUTS LAUNCHER: what `fourfold check` prints, and how the command line fails.
+set -u
+fourfold=$1 inputs=$2 launcher=$3
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+
+# expect CODE PATTERN COMMAND...: the exit code, and a line of the output (both streams) that matches.
+expect() {
+  local code=$1 pattern=$2
+  shift 2
+  "$@" >"$work/out" 2>"$work/err" </dev/null
+  local got=$?
+  [ $got = "$code" ] || fail "exit code $got, wanted $code: $*"
+  cat "$work/out" "$work/err" | grep -Eq -- "$pattern" || fail "no line like '$pattern': $*: $(cat "$work/out" "$work/err")"
+}
+
+quickstart=$inputs/quickstart.yaml
+expect 0 '^# grid: 4 ranks = stages 1 x \(data 4 x' "$fourfold" check "$quickstart" --ranks 4
+[ ! -s "$work/err" ] || fail "check writes to stderr"
+# The whole output is a deck, and reads as itself.
+cp "$work/out" "$work/resolved.yaml"
+expect 0 '^# checkpoint: ' "$fourfold" check "$work/resolved.yaml" --ranks 4
+cmp -s "$work/out" "$work/resolved.yaml" || fail "the resolved deck does not resolve to itself"
+for figure in '^# parameters: [0-9,]+' '^# model FLOPs per token: [0-9,]+' '^# memory per rank: ' '^# checkpoint: '; do
+  expect 0 "$figure" "$fourfold" check "$quickstart"
+done
+expect 0 '^  lr: 0?\.?[0-9.e-]+$' "$fourfold" check "$quickstart" optimizer.lr=1e-2
+expect 0 '^  steps: 70$' "$fourfold" check "$quickstart" run.steps=70
+expect 0 'train refuses this deck: parallel.dense.row' "$fourfold" check "$quickstart" parallel.dense.row=2 --ranks 4
+for deck in "$inputs"/*.yaml; do expect 0 '^# parameters: ' "$fourfold" check "$deck"; done
+
+"$fourfold" check --all-keys >"$work/all_keys.yaml"
+cmp "$work/all_keys.yaml" "$inputs/all_keys.yaml" || fail "inputs/all_keys.yaml is not what the program writes"
+
+# The command line.
+expect 2 'a command is missing' "$fourfold"
+expect 2 'unknown command chek; nearest: check; commands: check' "$fourfold" chek "$quickstart"
+expect 2 'check wants a DECK' "$fourfold" check
+expect 2 'cannot read the deck nowhere.yaml: No such file' "$fourfold" check nowhere.yaml
+expect 2 'it is a folder' "$fourfold" check "$inputs"
+expect 2 '--rnaks' "$fourfold" check "$quickstart" --rnaks 4
+expect 2 '--ranks' "$fourfold" check "$quickstart" --ranks 0
+expect 2 "override 'steps': wanted: key.path=value" "$fourfold" check "$quickstart" steps
+expect 0 'Usage: fourfold' "$fourfold" --help
+expect 0 '^[0-9]+\.[0-9]+\.[0-9]+$' "$fourfold" --version
+
+# One copy of everything under a launcher.
+launch=("$launcher" -n 3)
+if "$launcher" --version 2>&1 | grep -q "Open MPI\|OpenRTE"; then
+  launch=("$launcher" -q --oversubscribe --bind-to none -n 3)
+fi
+expect 0 '^# checkpoint' "${launch[@]}" "$fourfold" check "$quickstart"
+[ "$(grep -c '^# checkpoint' "$work/out")" = 1 ] || fail "more than one copy of check"
+expect 2 'unknown command' "${launch[@]}" "$fourfold" chek
+[ "$(wc -l <"$work/err")" = 1 ] || fail "more than one copy of the error: $(cat "$work/err")"
+
+echo "check_command: $failures failures"
+[ $failures = 0 ]

@@ -1,0 +1,277 @@
+// One test a rule of cross_checks.cpp; those of arithmetic against a brute-force statement of the rule.
+#include <regex>
+#include <set>
+
+#include "deck/derive.hpp"
+#include "deck/names.hpp"
+#include "deck_support.hpp"
+
+namespace fourfold::test {
+
+using std::to_string;
+
+std::string entry(const std::string& key, std::int64_t value) {
+  return key + "=" + to_string(value);
+}
+
+// The integers after "legal: " in the first message of this key.
+std::set<std::int64_t> legal_values(const ReadResult& result, const std::string& path) {
+  std::set<std::int64_t> values;
+  for (const DeckError& error : result.errors) {
+    if (error.path != path) continue;
+    const std::size_t begin = error.message.find("legal: ");
+    if (begin == std::string::npos) return values;
+    std::istringstream list(error.message.substr(begin + 7, error.message.find(';', begin) - begin - 7));
+    std::string value;
+    while (std::getline(list, value, ',')) values.insert(std::stoll(value));
+    return values;
+  }
+  return values;
+}
+
+bool has_fault(const ReadResult& result, const std::string& path) {
+  for (const DeckError& error : result.errors) {
+    if (error.path == path) return true;
+  }
+  return false;
+}
+
+TEST(Rules, HeadsDivideHiddenOrHeadDimIsGiven) {
+  expect_fault({"model.heads=5"}, "model.head_dim", {"5", "32", "1, 2, 4, 8, 16, 32"});
+  expect_legal({"model.heads=5", "model.head_dim=6"});
+}
+
+TEST(Rules, HeadsAreNotTooWide) {
+  expect_fault({"model.heads=4096", "model.head_dim=4096"}, "model.head_dim", {"too wide", "up to 1024"});
+}
+
+TEST(Rules, RopeNeedsAnEvenHead) {
+  expect_fault({"model.head_dim=7"}, "model.head_dim", {"7 must be even", "nearest: 8"});
+  expect_legal({"model.head_dim=7", "model.positions=learned"});
+  expect_legal({"model.head_dim=6"});
+}
+
+TEST(Rules, KvHeadsDivideHeads) {
+  for (std::int64_t heads : {1, 4, 6, 12}) {
+    for (std::int64_t kv_heads = 1; kv_heads <= 13; ++kv_heads) {
+      const ReadResult result =
+          read_small({entry("model.heads", heads), "model.head_dim=8", entry("model.kv_heads", kv_heads)});
+      EXPECT_EQ(has_fault(result, "model.kv_heads"), heads % kv_heads != 0) << heads << " " << kv_heads;
+      if (heads % kv_heads != 0) {
+        const auto divisors_of_heads = divisors(heads);
+        EXPECT_EQ(legal_values(result, "model.kv_heads"),
+                  std::set<std::int64_t>(divisors_of_heads.begin(), divisors_of_heads.end()));
+      }
+    }
+  }
+}
+
+TEST(Rules, RowSplitsHeadsAndKvHeads) {
+  for (std::int64_t heads : {4, 6, 12}) {
+    for (const std::int64_t kv_heads : divisors(heads)) {
+      for (std::int64_t row = 1; row <= 12; ++row) {
+        const ReadResult result = read_small({entry("model.heads", heads), "model.head_dim=8",
+                                              entry("model.kv_heads", kv_heads), entry("parallel.dense.row", row)},
+                                             row);
+        const bool heads_fit = heads % row == 0;
+        const bool kv_fit = row % kv_heads == 0 || kv_heads % row == 0;
+        EXPECT_EQ(has_fault(result, "parallel.dense.row"), !heads_fit) << heads << " " << row;
+        EXPECT_EQ(has_fault(result, "model.kv_heads"), !kv_fit) << heads << " " << kv_heads << " " << row;
+        EXPECT_EQ(result.errors.size(), std::size_t{!heads_fit} + std::size_t{!kv_fit});
+        // What the message calls legal is legal.
+        for (const std::int64_t legal : legal_values(result, "model.kv_heads")) {
+          EXPECT_TRUE(heads % legal == 0 && (legal % row == 0 || row % legal == 0));
+        }
+        for (const std::int64_t legal : legal_values(result, "parallel.dense.row")) EXPECT_EQ(heads % legal, 0);
+      }
+    }
+  }
+}
+
+TEST(Rules, LossOfATransformer) {
+  expect_fault({"model.loss=squared_error"}, "model.loss", {"mlp or embedding", "cross_entropy"});
+  expect_legal({"model.kind=embedding", "model.loss=squared_error"});
+}
+
+TEST(Rules, Experts) {
+  expect_fault({"model.moe={experts: 4, top_k: 5}"}, "model.moe.top_k", {"5", "1 to 4"});
+  expect_legal({"model.moe={experts: 4, top_k: 4}"});
+  expect_fault({"model.moe={experts: 4, every: 3}"}, "model.moe.every", {"3", "1 to 2"});
+  expect_legal({"model.moe={experts: 4, every: 2}"});
+  expect_fault({"model.moe={top_k: 1}"}, "model.moe.experts", {"missing"});
+  expect_fault({"model.moe={}"}, "model.moe", {"empty block", "every, experts, top_k"});
+  expect_fault({"model.moe={experts: 4}", "model.kind=embedding"}, "model.moe", {"transformer"});
+  expect_fault({"model.moe={experts: 6}", "parallel.moe={expert: 4}"}, "parallel.moe.expert",
+               {"1, 2, 3, 6", "nearest: 3"}, 4);
+  expect_fault({"model.moe={experts: 2}", "parallel.moe={expert: 4}"}, "parallel.moe.expert", {"legal: 1, 2;"}, 4);
+  expect_legal({"model.moe={experts: 8}", "parallel.moe={expert: 4}"}, 4);
+}
+
+TEST(Rules, ParameterCountFits) {
+  expect_fault({"model.layers=10000", "model.hidden=4194304", "model.heads=1024"}, "model", {"2e17"});
+}
+
+TEST(Rules, TextNeedsTokensAndTheirVocabulary) {
+  expect_fault({"model.vocab=256"}, "model.vocab", {"256 is too small", "257 or more"});
+  expect_legal({"model.vocab=257"});
+  expect_legal({"model.vocab=5", "data.kind=synthetic", "data.samples=8"});
+  expect_fault({"model.kind=mlp", "model.widths=[4, 2]"}, "data.kind", {"synthetic"});
+  expect_fault({"data={kind: synthetic, synthetic: teacher, samples: 8}"}, "data.synthetic", {"mlp", "dyadic"});
+  expect_legal({"data={kind: synthetic, synthetic: teacher, samples: 8}", "model.kind=mlp", "model.widths=[4, 2]"});
+}
+
+TEST(Rules, ValidationData) {
+  expect_fault({"data.valid=[v.txt]", "data.valid_fraction=0.1"}, "data.valid_fraction", {"take one away"});
+  expect_fault({"eval.every=5"}, "eval.every", {"data.valid_fraction"});
+  expect_legal({"eval.every=5", "data.valid_fraction=0.1"});
+  expect_legal({"eval.every=5", "data.valid=[v.txt]"});
+  expect_fault({"eval.every=5", "data.kind=synthetic", "data.samples=4"}, "eval.every", {"data.valid_samples"});
+  expect_legal({"eval.every=5", "data.kind=synthetic", "data.samples=4", "data.valid_samples=4"});
+  expect_fault({"data.valid_fraction=1.0"}, "data.valid_fraction", {"0 <= x < 1"});
+}
+
+TEST(Rules, WarmupIsWithinTheSteps) {
+  expect_fault({"optimizer.schedule.warmup=11"}, "optimizer.schedule.warmup", {"0 to 10", "nearest: 10"});
+  expect_legal({"optimizer.schedule.warmup=10"});
+}
+
+TEST(Rules, SnapNeedsFp64) {
+  expect_fault({"numerics.snap=8"}, "numerics.snap", {"fp64"});
+  expect_legal({"numerics.snap=8", "precision.compute=fp64"});
+  expect_legal({"numerics.snap=0"});
+}
+
+TEST(Rules, RangesOfSingleKeys) {
+  expect_fault({"model.dropout=1"}, "model.dropout", {"0 <= x < 1"});
+  expect_fault({"optimizer.clip=-0.5"}, "optimizer.clip", {"0 or more"});
+  expect_fault({"optimizer.eps=0"}, "optimizer.eps", {"above 0"});
+  expect_fault({"model.layers=0"}, "model.layers", {"1 to 10000", "nearest: 1"});
+}
+
+TEST(Rules, StagesAreNotMoreThanLayers) {
+  expect_fault({"parallel.stages=4"}, "parallel.stages", {"4", "1 to 2", "nearest: 2"}, 4);
+  expect_legal({"parallel.stages=2"}, 4);
+  expect_fault({"parallel.stages=3", "model.kind=mlp", "model.widths=[4, 4, 2]", "data={kind: synthetic, samples: 6}"},
+               "parallel.stages", {"1 to 2"}, 3);
+}
+
+// Every grid that a message proposes.
+std::vector<std::vector<std::int64_t>> proposed_grids(const std::string& message) {
+  static const std::regex kGrid("stages (\\d+) x data (\\d+) x depth (\\d+) x row (\\d+) x col (\\d+)");
+  const std::string list = message.substr(message.find("grids that fit"));
+  std::vector<std::vector<std::int64_t>> grids;
+  for (std::sregex_iterator match(list.begin(), list.end(), kGrid), end; match != end; ++match) {
+    std::vector<std::int64_t> grid;
+    for (std::size_t i = 1; i <= 5; ++i) grid.push_back(std::stoll((*match)[i]));
+    grids.push_back(grid);
+  }
+  return grids;
+}
+
+TEST(Rules, GridsFitTheRanks) {  // P49
+  const std::vector<std::string> tp8 = {"model.heads=24", "model.head_dim=8", "parallel.dense.row=8",
+                                        "batch.global=48"};
+  expect_legal(tp8, 8);
+  expect_legal(tp8, 24);
+  const ReadResult result = read_small(tp8, 12);
+  ASSERT_EQ(result.errors.size(), 1u) << numbered_list(result.errors);
+  EXPECT_EQ(result.errors[0].path, "parallel");
+  const auto grids = proposed_grids(result.errors[0].message);
+  EXPECT_GE(grids.size(), 3u) << result.errors[0].message;
+  for (const auto& grid : grids) {
+    // What is proposed is accepted.
+    EXPECT_EQ(grid[0] * grid[1] * grid[2] * grid[3] * grid[4], 12);
+    const ReadResult fits =
+        read_small({"model.heads=24", "model.head_dim=8", "batch.global=48", entry("parallel.stages", grid[0]),
+                    entry("parallel.dense.data", grid[1]), entry("parallel.dense.depth", grid[2]),
+                    entry("parallel.dense.row", grid[3]), entry("parallel.dense.col", grid[4])},
+                   12);
+    EXPECT_TRUE(fits.errors.empty()) << numbered_list(fits.errors);
+  }
+  expect_fault({"parallel.dense.data=2"}, "parallel", {"2 ranks, but there are 4", "leave parallel.dense.data out"}, 4);
+  expect_fault({"parallel.dense={data: 4096, col: 1048576}", "batch.global=4096"}, "parallel", {"2147483647"}, 4);
+}
+
+TEST(Rules, MoeGridHasTheSizeOfTheDenseGrid) {
+  expect_fault({"parallel.moe.expert=3"}, "parallel.moe", {"3 must divide the 4 ranks", "1, 2, 4"}, 4);
+  expect_fault({"parallel.moe={replica: 1, expert: 2}"}, "parallel.moe", {"2 ranks", "type replica: 2"}, 4);
+  expect_legal({"parallel.moe={replica: 2, expert: 2}"}, 4);
+  EXPECT_EQ(read_small({"parallel.moe.col=2"}, 4).deck.parallel.moe->replica, 2);
+}
+
+// P30: any two of global, micro, micro_batches give the third, exactly.
+TEST(Rules, BatchArithmetic) {
+  int legal = 0;
+  int refused = 0;
+  for (std::int64_t data = 1; data <= 4; ++data) {
+    for (std::int64_t depth = 1; depth <= 2; ++depth) {
+      for (std::int64_t global = 0; global <= 24; ++global) {
+        for (std::int64_t micro = 0; micro <= 6; ++micro) {
+          for (std::int64_t count = 0; count <= 6; ++count) {
+            std::vector<std::string> overrides = {entry("parallel.dense.depth", depth)};
+            if (global > 0) overrides.push_back(entry("batch.global", global));
+            if (micro > 0) overrides.push_back(entry("batch.micro", micro));
+            if (count > 0) overrides.push_back(entry("batch.micro_batches", count));
+            // The rule: some positive numbers agree with those given; 32 and 1 are the defaults.
+            const bool two = micro > 0 && count > 0;
+            const std::int64_t g = global > 0 ? global : two ? micro * count * data * depth : 32;
+            const std::int64_t k = count == 0 && micro == 0 ? 1 : count;
+            bool possible = false;
+            for (std::int64_t m = 1; m <= 32; ++m) {
+              for (std::int64_t n = 1; n <= 32; ++n) {
+                possible = possible || ((micro == 0 || m == micro) && (k == 0 || n == k) && m * n * data * depth == g);
+              }
+            }
+            const ReadResult result = read_small(overrides, data * depth);
+            ASSERT_EQ(result.errors.empty(), possible)
+                << data << " " << depth << " " << global << " " << micro << " " << count << "\n"
+                << numbered_list(result.errors);
+            if (possible) {
+              const BatchDeck& batch = result.deck.batch;
+              EXPECT_EQ(batch.micro * batch.micro_batches * data * depth, batch.global);
+              EXPECT_EQ(batch.global, g);
+              ++legal;
+            } else {
+              EXPECT_EQ(result.errors.size(), 1u);
+              EXPECT_EQ(result.errors[0].path.find("batch."), 0u);
+              ++refused;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(legal, 500);
+  EXPECT_GT(refused, 500);
+}
+
+TEST(Rules, BatchOfSixteenRanks) {  // P30's case: TP 2, PP 2
+  const std::vector<std::string> grid = {"parallel={stages: 2, dense: {row: 2}}", "batch.global=64"};
+  auto with = [&grid](const std::string& more) {
+    std::vector<std::string> all = grid;
+    all.push_back(more);
+    return all;
+  };
+  EXPECT_EQ(read_small(with("batch.micro=4"), 16).deck.batch.micro_batches, 4);
+  expect_fault(with("batch.micro=3"), "batch.micro", {"legal: 1, 2, 4, 8, 16;", "nearest: 2"}, 16);
+  expect_fault(with("batch.micro_batches=3"), "batch.micro_batches", {"legal: 1, 2, 4, 8, 16;"}, 16);
+  expect_fault({"batch={global: 64, micro: 3, micro_batches: 5}"}, "batch.global", {"= 60", "type that"}, 4);
+  // Resumed on 3 ranks: 16 does not divide.
+  expect_fault({"batch.global=16"}, "batch.global", {"multiple of the 3 coordinates", "15 or 18"}, 3);
+}
+
+TEST(Rules, BatchWithoutARankCount) {
+  expect_fault({"batch={global: 64, micro: 3}"}, "batch.micro", {"1, 2, 4, 8, 16, 32, 64"}, std::nullopt);
+  expect_fault({"batch.global=7", "parallel.dense.depth=2"}, "batch.global", {"6 or 8"}, std::nullopt);
+  expect_legal({"batch={global: 64, micro: 4}"}, std::nullopt);
+}
+
+TEST(Rules, ProductsDoNotOverflow) {
+  const ReadResult result = read_small({"batch={micro: 1000000000000, micro_batches: 1000000000000}"}, 4);
+  ASSERT_EQ(result.errors.size(), 1u) << numbered_list(result.errors);
+  EXPECT_EQ(result.errors[0].path, "batch.global");
+  EXPECT_EQ(capped_product({std::int64_t{1} << 40, std::int64_t{1} << 40}), INT64_MAX);
+  EXPECT_EQ(capped_product({3, 5, 7}), 105);
+}
+
+}  // namespace fourfold::test
