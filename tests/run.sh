@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Installs what is missing, configures, builds, and runs the tests through CTest.
+#
+#   bash tests/run.sh                  long lists are sampled, with a printed seed (FOURFOLD_SEED=N repeats one)
+#   bash tests/run.sh --full [LABEL]   every number that the issues name; LABEL (issue2, ...) restricts to one issue
+#
+# The build folder build/ is kept and reused; each step's output is in build/logs/. With CI=true or FOURFOLD_WERROR=ON
+# warnings are errors. MPIEXEC names another launcher than mpirun.
+# The last line but one is "N passed, N failed", the last the wall time. Exit codes: 0 all passed, 1 not, 2 wrong call.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+SECONDS=0
+
+full=0
+label=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --full) full=1 ;;
+    -h | --help)
+      sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+      exit 0
+      ;;
+    -*)
+      echo "tests/run.sh: unknown option $1; usage: bash tests/run.sh [--full [LABEL]]" >&2
+      exit 2
+      ;;
+    *)
+      if [ "$full" = 0 ] || [ -n "$label" ]; then
+        echo "tests/run.sh: unexpected argument $1; usage: bash tests/run.sh [--full [LABEL]]" >&2
+        exit 2
+      fi
+      label=$1
+      ;;
+  esac
+  shift
+done
+
+build=build
+logs=$build/logs
+cores=$(nproc 2> /dev/null || echo 1)
+mkdir -p "$logs" || exit 1
+
+minutes() { printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); }
+
+# step NAME COMMAND...: output goes to the log; in a terminal ninja's and ctest's progress is shown too.
+step() {
+  local name=$1 log=$logs/$1.log start=$SECONDS status
+  shift
+  echo "== $name"
+  if [ -t 1 ]; then
+    "$@" 2>&1 | tee "$log"
+    status=${PIPESTATUS[0]}
+  else
+    "$@" > "$log" 2>&1
+    status=$?
+  fi
+  if [ "$status" -ne 0 ]; then
+    [ -t 1 ] || tail -n 60 "$log"
+    echo "tests/run.sh: step '$name' failed (exit code $status); the whole log: $log" >&2
+    exit 1
+  fi
+  echo "   $name: $(minutes $((SECONDS - start)))"
+}
+
+step install bash tests/install_packages.sh build test
+
+options=(-DFOURFOLD_TESTS=ON)
+if [ "${CI:-}" = true ]; then options+=(-DFOURFOLD_WERROR=ON); fi
+if [ -n "${FOURFOLD_WERROR:-}" ]; then options+=("-DFOURFOLD_WERROR=$FOURFOLD_WERROR"); fi
+if [ -n "${MPIEXEC:-}" ]; then options+=("-DMPIEXEC_EXECUTABLE=$(command -v "$MPIEXEC")"); fi
+# Full lists take longer than the samples that the timeouts are made for.
+if [ "$full" = 1 ]; then options+=(-DFOURFOLD_TIMEOUT_FACTOR=10); else options+=(-DFOURFOLD_TIMEOUT_FACTOR=1); fi
+step configure cmake --preset release "${options[@]}"
+step build cmake --build "$build" --parallel "$cores"
+
+# Open MPI as root and with more ranks than cores; no other launcher looks at these.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1
+
+select=()
+if [ "$full" = 1 ]; then
+  export FOURFOLD_FULL=1
+  [ -z "$label" ] || select=(-L "^$label\$")
+else
+  select=(-LE '^full$')
+fi
+echo "== tests${label:+ of $label}$([ "$full" = 0 ] || echo ", full lists")"
+log=$logs/tests.log
+start=$SECONDS
+ctest --test-dir "$build" --parallel "$cores" --output-on-failure --no-tests=error "${select[@]}" 2>&1 | tee "$log"
+status=${PIPESTATUS[0]}
+echo "   tests: $(minutes $((SECONDS - start)))"
+
+# "97% tests passed, 1 tests failed out of 33"
+summary=$(grep -E '^[0-9]+% tests passed, [0-9]+ tests? failed out of [0-9]+' "$log" | tail -n 1)
+failed=$(printf '%s' "$summary" | sed -E 's/.*passed, ([0-9]+) tests? failed.*/\1/')
+total=$(printf '%s' "$summary" | sed -E 's/.*out of ([0-9]+).*/\1/')
+if [ -z "$summary" ]; then
+  echo "tests/run.sh: CTest ran no test${label:+ with the label $label}; the whole log: $log" >&2
+  exit 1
+fi
+if [ "$status" -ne 0 ]; then echo "tests/run.sh: tests failed; the whole log: $log" >&2; fi
+echo "$((total - failed)) passed, $failed failed"
+echo "tests/run.sh: $(minutes $SECONDS) in all"
+[ "$status" -eq 0 ]
