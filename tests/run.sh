@@ -35,32 +35,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 
-build=build
-logs=$build/logs
-cores=$(nproc 2> /dev/null || echo 1)
-mkdir -p "$logs" || exit 1
-
-minutes() { printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); }
-
-# step NAME COMMAND...: output goes to the log; in a terminal ninja's and ctest's progress is shown too.
-step() {
-  local name=$1 log=$logs/$1.log start=$SECONDS status
-  shift
-  echo "== $name"
-  if [ -t 1 ]; then
-    "$@" 2>&1 | tee "$log"
-    status=${PIPESTATUS[0]}
-  else
-    "$@" > "$log" 2>&1
-    status=$?
-  fi
-  if [ "$status" -ne 0 ]; then
-    [ -t 1 ] || tail -n 60 "$log"
-    echo "tests/run.sh: step '$name' failed (exit code $status); the whole log: $log" >&2
-    exit 1
-  fi
-  echo "   $name: $(minutes $((SECONDS - start)))"
-}
+. jobscripts/steps.sh
 
 step install bash tests/install_packages.sh build test
 
@@ -73,9 +48,7 @@ if [ "$full" = 1 ]; then options+=(-DFOURFOLD_TIMEOUT_FACTOR=10); else options+=
 step configure cmake --preset release "${options[@]}"
 step build cmake --build "$build" --parallel "$cores"
 
-# Open MPI as root and with more ranks than cores; no other launcher looks at these.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_mpi_yield_when_idle=1 # tests have more ranks than cores
 
 select=()
 if [ "$full" = 1 ]; then

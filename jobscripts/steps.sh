@@ -1,0 +1,35 @@
+# shellcheck shell=bash disable=SC2034
+# Sourced by tests/run.sh and jobscripts/quickstart.sh, from the top folder: named steps with logs, and Open MPI's
+# settings for a single machine.
+
+build=build
+logs=$build/logs
+cores=$(nproc 2> /dev/null || echo 1)
+mkdir -p "$logs" || exit 1
+
+# Open MPI as root, with more ranks than cores, without a notice about exit code 75. No other launcher looks at these.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_orte_execute_quiet=1
+
+minutes() { printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); }
+
+# step NAME COMMAND...: the output goes to build/logs/NAME.log, in a terminal to the screen too. Leaves the script when
+# the command fails, with the end of the log and its name.
+step() {
+  local name=$1 log=$logs/$1.log start=$SECONDS status
+  shift
+  echo "== $name"
+  if [ -t 1 ]; then
+    "$@" 2>&1 | tee "$log"
+    status=${PIPESTATUS[0]}
+  else
+    "$@" > "$log" 2>&1
+    status=$?
+  fi
+  if [ "$status" -ne 0 ]; then
+    [ -t 1 ] || tail -n 60 "$log"
+    echo "$0: step '$name' failed (exit code $status); the whole log: $log" >&2
+    exit 1
+  fi
+  echo "   $name: $(minutes $((SECONDS - start)))"
+}
