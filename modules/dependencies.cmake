@@ -4,15 +4,15 @@
 # fourfold_need(PACKAGE IS_THERE VERSION MINIMUM DEBIAN SPACK): an empty VERSION is not compared.
 function(fourfold_need package is_there version minimum debian spack)
   if(NOT is_there)
-    set(verdict "was not found")
+    set(verdict "none was found")
   elseif(version AND version VERSION_LESS minimum)
-    set(verdict "is too old: ${version} was found")
+    set(verdict "${version} was found")
   else()
     string(STRIP "${package} ${version}" found)
     set_property(GLOBAL APPEND PROPERTY FOURFOLD_FOUND "${found}")
     return()
   endif()
-  message(FATAL_ERROR "Fourfold needs ${package} ${minimum} or newer, which ${verdict}.\n"
+  message(FATAL_ERROR "Fourfold needs ${package} ${minimum} or newer; ${verdict}.\n"
                       "  Debian, Ubuntu: bash tests/install_packages.sh   (or: apt-get install ${debian})\n"
                       "  Spack: spack env activate . && spack install   (or: spack install ${spack})\n"
                       "  Installed elsewhere: add its prefix to -DCMAKE_PREFIX_PATH=...")
