@@ -52,7 +52,7 @@ struct SaveOptions {
   std::optional<std::int64_t> resumed_from;  // this step is never removed
   std::int64_t transfer_bytes = 1 << 26;     // largest transfer of one rank; below 2^31
   bool strict_collective = false;            // a transfer that HDF5 did not make collectively is an error
-  bool check_space = true;                   // compare with free space and reserve it before anything is written
+  bool check_space = true;                   // refuse at once what the free space does not hold
   h5::FileOptions file;
 };
 

@@ -78,7 +78,12 @@ class Saver {
     run_stage(world_, title_, [this] { prepare(); });
     run_stage(world_, title_, [this] { check_access(files_.temporary, true); });
     const Stopwatch writing;
-    write();
+    try {
+      write();
+    } catch (const Error& error) {
+      fail_one(ExitCode::storage, title_ + ": " + error.what() + "; needed " + std::to_string(needed_) +
+                                      " bytes, available " + std::to_string(free_bytes(folder_)));
+    }
     report_.write_seconds = writing.seconds();
     listing_.reduce_sums(world_);
     if (!not_collective_.empty()) {

@@ -56,12 +56,10 @@ std::vector<std::string> left_in(const std::string& folder) {
 }
 
 // P04: room for one checkpoint and a half.
-void second_save_fails(bool check_space) {
+TEST(Storage, FullDiskFailsOnAllRanksAndTheOlderStepStays) {
   const MemoryFileSystem storage(3 << 20);
   SKIP_UNLESS_MOUNTED(storage);
-  SaveOptions options = strict(1);
-  options.check_space = check_space;
-  save(world(), storage.path(), 1, part(1).shards(), {}, options);
+  save(world(), storage.path(), 1, part(1).shards(), {}, strict(1));
   const auto message =
       agreed_error([&] { save(world(), storage.path(), 2, part(2).shards(), {}, strict(1)); }, ExitCode::storage);
   EXPECT_TRUE(has(message, "checkpoint of step 2 not written")) << message;
@@ -72,14 +70,6 @@ void second_save_fails(bool check_space) {
   const Restart restart = load_newest(world(), storage.path(), read.shards());
   ASSERT_TRUE(restart.loaded);
   EXPECT_TRUE(read == part(1));
-}
-
-TEST(Storage, FullDiskFailsOnAllRanksAndTheOlderStepStays) {
-  second_save_fails(true);
-}
-
-TEST(Storage, WithoutTheCheckASaveStillFitsWhereItFits) {
-  second_save_fails(false);
 }
 
 TEST(Storage, ReservingMoreThanThereIsSaysHowMuch) {
