@@ -7,6 +7,7 @@
 
 #include "comm/comm_fixture.hpp"
 #include "grid/partition.hpp"
+#include "test_support.hpp"
 
 namespace fourfold::test {
 namespace {
@@ -396,6 +397,7 @@ TEST_F(Collectives, AGroupOfOneMovesNothing) {
   EXPECT_TRUE(same_bits(exchanged, before));
   EXPECT_EQ(launch().ledger().total().calls, 0);
   EXPECT_EQ(mpi_traffic().calls, 0);
+  EXPECT_EQ(mpi_traffic().communicators, 0);
 }
 
 TEST_F(Collectives, ScratchIsUsedAgain) {
@@ -424,6 +426,33 @@ TEST_F(Collectives, WrongSizesAreAssertions) {
   EXPECT_THROW(start_send<double>(world(), data, world().rank(), 0, Phase::forward), Error);
   EXPECT_THROW(start_send<double>(world(), data, (world().rank() + 1) % world().size(), 1 << 15, Phase::forward),
                Error);
+}
+
+// Real counts past 32 bits: about 4 GB a rank, so only on two ranks and in the full suite.
+TEST_F(Collectives, MoreThanTwoToThe31Elements) {
+  if (!full() || world().size() != 2) GTEST_SKIP() << "runs on 2 ranks with FOURFOLD_FULL=1";
+  const std::int64_t half = (std::int64_t{1} << 30) + 12345;
+  const auto fill = [](int rank) { return static_cast<std::byte>(17 + rank); };
+  std::vector<std::byte> all(static_cast<std::size_t>(2 * half));
+  const std::span<std::byte> mine =
+      std::span(all).subspan(static_cast<std::size_t>(world().rank() * half), static_cast<std::size_t>(half));
+  std::fill(mine.begin(), mine.end(), fill(world().rank()));
+  const std::vector<std::int64_t> sizes = {half, half};
+  all_gather<std::byte>(world(), mine, all, sizes, Phase::forward);
+  for (int r = 0; r < 2; ++r)
+    EXPECT_EQ(std::count(all.begin() + r * half, all.begin() + (r + 1) * half, fill(r)), half);
+  EXPECT_EQ(recorded(Operation::all_gather, Phase::forward).elements, 2 * half);
+
+  std::fill(all.begin(), all.end(), fill(world().rank()));
+  broadcast<std::byte>(world(), all, 1, Phase::forward);
+  EXPECT_EQ(std::count(all.begin(), all.end(), fill(1)), 2 * half);
+  if (world().rank() == 0) {
+    std::fill(all.begin(), all.end(), fill(9));
+    start_send<std::byte>(world(), all, 1, 0, Phase::forward).wait();
+  } else {
+    start_receive<std::byte>(world(), all, 0, 0, Phase::forward).wait();
+    EXPECT_EQ(std::count(all.begin(), all.end(), fill(9)), 2 * half);
+  }
 }
 
 // A message that is shorter or longer than its buffer is an error of the receiver, with the group's name in it.

@@ -100,6 +100,23 @@ int MPI_Ibarrier(MPI_Comm comm, MPI_Request* request) {
   return PMPI_Ibarrier(comm, request);
 }
 
+int MPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* made) {
+  ++traffic.communicators;
+  return PMPI_Comm_create_group(comm, group, tag, made);
+}
+int MPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm* made) {
+  ++traffic.communicators;
+  return PMPI_Comm_create(comm, group, made);
+}
+int MPI_Comm_split(MPI_Comm comm, int colour, int key, MPI_Comm* made) {
+  ++traffic.communicators;
+  return PMPI_Comm_split(comm, colour, key, made);
+}
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* made) {
+  ++traffic.communicators;
+  return PMPI_Comm_dup(comm, made);
+}
+
 // What it does not: any of these in a test has passed beside the ledger.
 int MPI_Allreduce(const void* send, void* receive, int elements, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
   outside("MPI_Allreduce");

@@ -13,7 +13,8 @@ struct MpiTraffic {
   std::int64_t bytes = 0;       // given: all-reduce and broadcast count x size, gathers and scatters all parts, sends
   std::int64_t ring_bytes = 0;  // sent by this rank on a ring; the definitions of comm/ledger.hpp
   std::map<std::string, std::int64_t> calls_of;  // by MPI name
-  std::int64_t outside = 0;  // calls of data-moving functions that modules/comm does not use: should be none
+  std::int64_t outside = 0;        // calls of data-moving functions that modules/comm does not use: should be none
+  std::int64_t communicators = 0;  // made by MPI_Comm_create_group, _create, _split or _dup
 };
 
 // Since the last clear; of this process.
