@@ -4,7 +4,7 @@
 
 build=build
 logs=$build/logs
-cores=$(nproc 2> /dev/null || echo 1)
+cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2> /dev/null || echo 1)
 mkdir -p "$logs" || exit 1
 
 # Open MPI as root, with more ranks than cores, without a notice about exit code 75. No other launcher looks at these.
