@@ -60,15 +60,18 @@ void position_forward(const Space& space, Matrix<const T> table, Index tokens, I
 
 template <class T>
 void position_backward(const Space& space, Matrix<const T> dy, Index tokens, Index offset, Matrix<T> dtable) {
+  assert(dtable.extent(1) == dy.extent(1));
   const Index rows = dy.extent(0);
-  const Index width = dy.extent(1);
-  // A task owns a position, so its rows come in ascending order.
+  const Index columns = dtable.extent(1);
+  const Index width = columns_per_task(space, columns);
   Kokkos::parallel_for(
-      "position_backward", Range1(space, 0, rows < tokens ? rows : tokens), KOKKOS_LAMBDA(const Index t) {
-        T* sum = dtable.data() + (offset + t) * dtable.stride(0);
-        for (Index r = t; r < rows; r += tokens) {
-          const T* row = dy.data() + r * dy.stride(0);
-          for (Index j = 0; j < width; ++j) sum[j] += row[j];
+      "position_backward", Range1(space, 0, (columns + width - 1) / width), KOKKOS_LAMBDA(const Index task) {
+        const Index first = task * width;
+        const Index n = columns - first < width ? columns - first : width;
+        for (Index r = 0; r < rows; ++r) {
+          const T* row = dy.data() + r * dy.stride(0) + first;
+          T* sum = dtable.data() + (offset + r % tokens) * dtable.stride(0) + first;
+          for (Index j = 0; j < n; ++j) sum[j] += row[j];
         }
       });
 }

@@ -81,8 +81,8 @@ TYPED_TEST(Embedding, NegativeIdsReadZerosAndTakeNothing) {
 struct Positions {
   Index rows, tokens, offset, held, width;
 };
-const std::vector<Positions> kPositions{{0, 4, 0, 4, 3},   {1, 1, 0, 1, 1},   {12, 4, 0, 4, 3},
-                                        {30, 5, 7, 12, 9}, {3, 8, 2, 10, 33}, {11, 4, 0, 6, 5}};
+const std::vector<Positions> kPositions{{0, 4, 0, 4, 3},   {1, 1, 0, 1, 1},     {12, 4, 0, 4, 3}, {30, 5, 7, 12, 9},
+                                        {3, 8, 2, 10, 33}, {20, 8, 0, 8, 1027}, {11, 4, 0, 6, 5}};
 
 TYPED_TEST(Embedding, PositionsForwardAndBackward) {
   using T = TypeParam;
