@@ -1,5 +1,9 @@
 // Whole decks: the example of the design, defaults, positions, and many faults at once.
+#include <algorithm>
+#include <random>
+
 #include "deck_support.hpp"
+#include "test_support.hpp"
 
 namespace fourfold::test {
 
@@ -174,6 +178,35 @@ TEST(Read, WindowsLinesAndByteOrderMark) {
   const ReadResult result = read_deck(text, "dos.yaml", {}, 1);
   EXPECT_TRUE(result.errors.empty()) << numbered_list(result.errors);
   EXPECT_EQ(result.deck.data.train, std::vector<std::string>{"corpus.txt"});
+}
+
+TEST(Read, DamagedTextsNeverThrow) {
+  std::mt19937_64 engine(seed());
+  const std::string bytes = " \t\n:{}[],\"'#-*&!?|>%@`\\0123456789.eE+~aeiourst\x01\xff";
+  const auto lines = std::count(kExample.begin(), kExample.end(), '\n');
+  int refused = 0;
+  const int texts = full() ? 20000 : 1500;
+  for (int i = 0; i < texts; ++i) {
+    std::string text = kExample;
+    for (std::uint64_t edits = 1 + engine() % 3; edits > 0; --edits) {
+      const std::size_t place = engine() % text.size();
+      const char byte = bytes[engine() % bytes.size()];
+      if (engine() % 3 == 0)
+        text.erase(place, 1 + engine() % 8);
+      else if (engine() % 2 == 0)
+        text.insert(place, 1, byte);
+      else
+        text[place] = byte;
+    }
+    const ReadResult result = read_deck(text, "damaged.yaml", {}, 2);
+    refused += result.errors.empty() ? 0 : 1;
+    for (const DeckError& error : result.errors) {
+      EXPECT_GE(error.line, 1) << error.text();
+      EXPECT_LE(error.line, lines + 4) << error.text();
+      EXPECT_GE(error.column, 1) << error.text();
+    }
+  }
+  EXPECT_GT(refused, texts / 2);
 }
 
 TEST(Read, NotBuiltYet) {
