@@ -1,7 +1,7 @@
 // fourfold COMMAND DECK [key.path=value ...]
 //
 //   1. the command line   each command adds its own arguments
-//   2. the command        its own file: check.cpp, ...
+//   2. the command        its own file: check.cpp, train.cpp, eval.cpp, generate.cpp
 //   3. the exit code      README, "Exit codes"
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -25,6 +25,9 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"check", "every fault of a deck at once, or the resolved deck and what it costs; no MPI", check_command},
+    {"train", "trains, evaluates, checkpoints; goes on from the newest checkpoint of run.folder", train_command},
+    {"eval", "the validation loss of a checkpoint, on any number of ranks", eval_command},
+    {"generate", "text from a checkpoint", generate_command},
 };
 
 int refuse(ExitCode code, const std::string& message) {

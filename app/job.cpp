@@ -1,0 +1,109 @@
+#include "job.hpp"
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "base/log.hpp"
+#include "base/memory_ledger.hpp"
+#include "comm/agree.hpp"
+#include "comm/launch.hpp"
+#include "deck/derive.hpp"
+#include "deck_file.hpp"
+#include "kernels/gemm.hpp"
+
+namespace fourfold {
+
+namespace {
+
+// Rank 0 reads, all get the text, or the same error.
+DeckText shared_deck_text(const Communicator& world, const std::string& file) {
+  std::string text, problem;
+  if (world.rank() == 0) {
+    try {
+      text = read_deck_file(file).text;
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+  }
+  problem = broadcast_string(world, problem);
+  if (!problem.empty()) fail_all(ExitCode::input, problem);
+  return DeckText{file, broadcast_string(world, text)};
+}
+
+Deck fitted_to(Deck deck, int ranks) {
+  const std::int64_t micro = deck.batch.micro > 0 ? deck.batch.micro : std::min<std::int64_t>(deck.batch.global, 8);
+  deck.batch = BatchDeck{0, micro, 1};
+  deck.parallel.dense.data = 0;
+  if (deck.parallel.moe) deck.parallel.moe->replica = 0;
+  derive_grid(deck, ranks);
+  if (deck.parallel.dense.data == 0 || deck.parallel.moe->replica == 0) {
+    fail_all(ExitCode::input, std::to_string(ranks) +
+                                  " ranks do not fill the deck's grid (parallel): choose a multiple of "
+                                  "stages x depth x row x col, and of expert x row x col");
+  }
+  return deck;
+}
+
+std::optional<Deck> deck_of_job(const Communicator& world, const DeckArguments& arguments, Purpose purpose) {
+  const DeckText text = shared_deck_text(world, arguments.file);
+  std::optional<std::int64_t> ranks;
+  if (purpose == Purpose::train) ranks = world.size();
+  std::optional<Deck> deck = checked_deck(text, arguments.overrides, ranks, Use::train, world.rank() == 0);
+  if (deck && purpose == Purpose::use) deck = fitted_to(std::move(*deck), world.size());
+  return deck;
+}
+
+// Collectives take their buffers from the pool while it lives.
+class PooledScratch {
+ public:
+  PooledScratch(const Launch& launch, Pool& pool) : launch_(launch) {
+    launch.set_scratch_allocator([&pool](std::int64_t bytes) { return pool.take(MemoryTag::buffers, bytes); });
+  }
+  ~PooledScratch() { launch_.set_scratch_allocator({}); }
+  PooledScratch(const PooledScratch&) = delete;
+  PooledScratch& operator=(const PooledScratch&) = delete;
+
+ private:
+  const Launch& launch_;
+};
+
+}  // namespace
+
+int run_job(const DeckArguments& arguments, Purpose purpose,
+            const std::function<ExitCode(const Deck&, const GridComms&, Pool&)>& work) {
+  if (arguments.file.empty()) fail_all(ExitCode::input, "a DECK is missing");
+
+  // 1. Launch.
+  int argc = 1;
+  char name[] = "fourfold";
+  char* words[] = {name, nullptr};
+  char** argv = words;
+  const Launch launch(&argc, &argv);
+  const Communicator& world = launch.world();
+  set_log_rank(world.rank());
+
+  return run_guarded(launch, [&]() -> int {
+    // 2. The deck, before anything is allocated.
+    const std::optional<Deck> deck = deck_of_job(world, arguments, purpose);
+    if (!deck) return static_cast<int>(ExitCode::input);
+
+    // 3. Kokkos, and one thread for the product libraries: ranks own cores.
+    const Kokkos::ScopeGuard kokkos;
+    kernels::set_product_threads(1);
+
+    // 4. Memory and communicators.
+    MemoryLedger memory;
+    Pool pool(memory);
+    const PooledScratch scratch(launch, pool);
+    const ProcessGrid grid(
+        std::vector<StageShape>(static_cast<std::size_t>(deck->parallel.stages), stage_shape(*deck)));
+    const GridComms comms(world, grid, dense_axis_sets(kv_sharers(deck->model, grid.stage(0).dense.row)));
+
+    // 5. The work.
+    return static_cast<int>(work(*deck, comms, pool));
+  });
+}
+
+}  // namespace fourfold

@@ -1,0 +1,80 @@
+#include "train/console.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/log.hpp"
+
+namespace fourfold {
+
+std::string format_duration(double seconds) {
+  if (seconds < 10) return fmt::format("{:.1f}s", seconds);
+  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
+  if (whole < 60) return fmt::format("{}s", whole);
+  if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
+  return fmt::format("{}h{:02}m", whole / 3600, whole % 3600 / 60);
+}
+
+std::string format_count(double count) {
+  for (const auto& [unit, name] : {std::pair{1e15, "P"}, {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}}) {
+    if (count >= unit) return fmt::format("{:.3g} {}", count / unit, name);
+  }
+  return fmt::format("{:.3g} ", count);
+}
+
+std::string format_thousands(std::int64_t number) {
+  std::string digits = std::to_string(number);
+  for (std::ptrdiff_t at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3) {
+    digits.insert(static_cast<std::size_t>(at), ",");
+  }
+  return digits;
+}
+
+Console::Console(std::int64_t steps, std::int64_t first_step, double flops_per_token, double ceiling)
+    : steps_(steps), first_step_(first_step), flops_per_token_(flops_per_token), ceiling_(ceiling) {}
+
+void Console::step(const StepReport& report) {
+  tokens_ += report.tokens;
+  seconds_ += report.seconds;
+  // The first step of a session warms caches and libraries up: it says little about those to come.
+  steps_seen_ += 1;
+  const double weight = steps_seen_ <= 2 ? 1.0 : std::max(0.05, 1.0 / (steps_seen_ - 1));
+  step_seconds_ += weight * (report.seconds - step_seconds_);
+  const double interval = std::clamp(run_.seconds() / 100, 1.0, 60.0);
+  if (report.step == first_step_ || report.step == steps_ || since_row_.seconds() >= interval) row(report);
+}
+
+void Console::row(const StepReport& report) {
+  if (!header_) {
+    log_info(fmt::format("{:>9} {:>10} {:>10} {:>9} {:>12} {:>8} {:>8}", "step", "loss", "grad norm", "rate",
+                         "tokens/s", "ceiling", "left"));
+    header_ = true;
+  }
+  const double rate = static_cast<double>(tokens_) / seconds_;
+  const std::string share =
+      ceiling_ > 0 ? fmt::format("{:.0f} %", 100 * rate * flops_per_token_ / ceiling_) : std::string("-");
+  const double done = static_cast<double>(report.step - first_step_ + 1);
+  const double left = static_cast<double>(steps_ - report.step) * (step_seconds_ + pause_seconds_ / done);
+  log_info(fmt::format("{:>9} {:>10.4f} {:>10.4f} {:>9.2e} {:>12} {:>8} {:>8}", report.step, report.loss,
+                       report.grad_norm, report.learning_rate, format_thousands(std::llround(rate)), share,
+                       format_duration(left)));
+  tokens_ = 0;
+  seconds_ = 0;
+  since_row_.restart();
+}
+
+void Console::evaluation(std::int64_t step, const EvalReport& report) {
+  const std::string bits = report.bits_per_byte ? fmt::format(", {:.4f} bits per byte", *report.bits_per_byte) : "";
+  log_info(fmt::format("{:>9} evaluation: loss {:.4f}{} on {} samples ({})", step, report.loss, bits,
+                       format_thousands(report.samples), format_duration(report.seconds)));
+  pause_seconds_ += report.seconds;
+}
+
+void Console::checkpoint(std::int64_t step, double seconds) {
+  log_info(fmt::format("{:>9} checkpoint ({})", step, format_duration(seconds)));
+  pause_seconds_ += seconds;
+}
+
+}  // namespace fourfold

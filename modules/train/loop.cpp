@@ -1,0 +1,242 @@
+#include "train/loop.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/log.hpp"
+#include "base/stop_flag.hpp"
+#include "base/timer.hpp"
+#include "base/trace.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "comm/agree.hpp"
+#include "comm/collectives.hpp"
+#include "comm/launch.hpp"
+#include "comm/ledger.hpp"
+#include "data/loader.hpp"
+#include "deck/writer.hpp"
+#include "kernels/vector.hpp"
+#include "model/describe.hpp"
+#include "train/calibrate.hpp"
+#include "train/console.hpp"
+#include "train/evaluate.hpp"
+#include "train/metrics.hpp"
+#include "train/restart.hpp"
+#include "train/saved_tensors.hpp"
+#include "train/stop_request.hpp"
+#include "train/trainer.hpp"
+
+namespace fourfold {
+
+namespace {
+
+constexpr std::size_t kTraceEvents = std::size_t{1} << 18;  // about 30 MiB a rank
+constexpr std::int64_t kWarmUpSteps = 2;                    // of a session, not in its tokens per second
+
+// One process's life of a run.
+template <class T>
+class Session {
+ public:
+  Session(const Deck& deck, const GridComms& comms, Pool& pool, const TrainOptions& options)
+      : deck_(deck),
+        comms_(comms),
+        world_(comms.world()),
+        pool_(pool),
+        options_(options),
+        loader_(open_loader(deck, comms.world())),
+        trace_(deck.run.trace ? kTraceEvents : 0),
+        trainer_(deck, comms, *loader_, pool, trace_),
+        saved_(trainer_.model().params(), &trainer_.optimizer(), comms),
+        stop_(comms.world(), deck.run.folder),
+        flops_per_token_(static_cast<double>(describe(deck.model).training_flops())) {}
+
+  ExitCode run() {
+    prepare_folder(world_, deck_);
+    restart();
+    open_reports();
+    if (evaluation_left_over()) evaluate_now();
+    while (step() < deck_.run.steps && !stop_.agreed() && !told_to_stop()) {
+      log(trainer_.step());
+      const bool interrupted = stop_.agreed();
+      if (evaluation_due() && !interrupted) evaluate_now();
+      if (checkpoint_due() || stop_.agreed() || told_to_stop()) checkpoint_now();
+    }
+    return finish();
+  }
+
+ private:
+  std::int64_t step() const { return trainer_.steps_done(); }
+  bool first_rank() const { return world_.rank() == 0; }
+  bool told_to_stop() const { return options_.stop_at_step > 0 && step() >= options_.stop_at_step; }
+  bool evaluation_due() const {
+    const std::int64_t every = deck_.eval.every;
+    return loader_->eval_samples() > 0 && step() > 0 &&
+           (step() == deck_.run.steps || (every > 0 && step() % every == 0));
+  }
+  bool checkpoint_due() const {
+    const std::int64_t every = deck_.checkpoint.every;
+    return step() == deck_.run.steps || (every > 0 && step() % every == 0);
+  }
+
+  void restart() {
+    const std::optional<RunPosition> position =
+        load_newest_checkpoint(world_, deck_, *loader_, saved_.shards(), options_);
+    if (!position) return;
+    saved_.to_device();
+    trainer_.resume(position->step, position->cursor);
+    resumed_from_ = position->step;
+    last_saved_ = position->step;
+  }
+
+  void open_reports() {
+    const double ceiling = measure_ceiling<T>(deck_, world_, pool_);
+    if (!first_rank()) return;
+    metrics_ = std::make_unique<Metrics>(deck_.run.folder, step());
+    console_ = std::make_unique<Console>(deck_.run.steps, step() + 1, flops_per_token_, ceiling);
+    const std::string steps = step() < deck_.run.steps ? fmt::format("steps {} to {}", step() + 1, deck_.run.steps)
+                                                       : fmt::format("all {} steps are done", deck_.run.steps);
+    log_info(fmt::format("run {}: {} ranks, {} parameters, {} FLOPs a token, ceiling {}FLOP/s, {}", deck_.run.name,
+                         world_.size(), format_thousands(describe(deck_.model).parameters()),
+                         format_thousands(static_cast<std::int64_t>(flops_per_token_)), format_count(ceiling), steps));
+  }
+
+  // The evaluation of the step that the checkpoint holds was interrupted.
+  bool evaluation_left_over() const {
+    return agree_any(world_, first_rank() && evaluation_due() && resumed_from_ && !metrics_->had_eval(step()));
+  }
+
+  void log(const StepReport& report) {
+    ++steps_here_;
+    if (steps_here_ > kWarmUpSteps) {
+      tokens_ += report.tokens;
+      step_seconds_ += report.seconds;
+    }
+    if (!first_rank()) return;
+    metrics_->write(report, flops_per_token_ * static_cast<double>(report.tokens));
+    console_->step(report);
+  }
+
+  void evaluate_now() {
+    set_progress(step(), "evaluation");
+    const Stopwatch watch;
+    const TraceScope scope(trace_, "evaluation", "evaluate", 0, step());
+    const std::optional<EvalReport> report =
+        evaluate(trainer_.model(), *loader_, comms_, pool_, [this] { return stop_.agreed(); });
+    eval_seconds_ += watch.seconds();
+    evaluation_dropped_ = !report;
+    if (!report || !first_rank()) return;
+    metrics_->write(step(), *report);
+    console_->evaluation(step(), *report);
+  }
+
+  void checkpoint_now() {
+    if (last_saved_ == step()) return;
+    set_progress(step(), "checkpoint");
+    const TraceScope scope(trace_, "checkpoint", "checkpoint", 0, step());
+    refuse_unless_finite();
+    saved_.to_host();
+    const checkpoint::SaveReport report =
+        save_checkpoint(world_, deck_, *loader_, saved_.shards(), {step(), trainer_.cursor()}, resumed_from_, options_);
+    last_saved_ = step();
+    save_seconds_ += report.seconds;
+    if (!first_rank()) return;
+    for (const std::string& note : report.notes) log_info("checkpoint: " + note);
+    console_->checkpoint(step(), report.seconds);
+  }
+
+  // Pain P62: a checkpoint with values that are not finite would in time remove the healthy ones.
+  void refuse_unless_finite() {
+    const Space space;
+    std::string bad;
+    for (const Param<T>& param : trainer_.model().params().params()) {
+      const kernels::Vector<const T> values(param.value.data(), param.value.extent(0));
+      if (bad.empty() && kernels::count_nonfinite<T>(space, values) > 0) bad = param.spec.name;
+    }
+    if (agree_any(world_, !bad.empty())) {
+      fail_all(ExitCode::error, fmt::format("step {}: {} holds values that are not finite; no checkpoint written",
+                                            step(), bad.empty() ? "a parameter of another rank" : bad));
+    }
+  }
+
+  ExitCode finish() {
+    if (step() > 0) checkpoint_now();
+    summary();
+    if (trace_.on()) write_run_trace();
+    if (step() >= deck_.run.steps && !evaluation_dropped_) return ExitCode::done;
+    const std::string reason = stop_.reason().empty() ? "--stop-at-step" : stop_.reason();
+    log_info(
+        fmt::format("stopped by {} after step {} of {}; the same command goes on", reason, step(), deck_.run.steps));
+    stop_.clear_file();
+    return ExitCode::again;
+  }
+
+  // Collective: the largest of each number over the ranks.
+  void summary() {
+    const MemoryLedger& memory = pool_.ledger();
+    std::array<double, kMemoryTags + 1> peaks{};
+    for (int tag = 0; tag < kMemoryTags; ++tag) {
+      peaks[static_cast<std::size_t>(tag)] = static_cast<double>(memory.peak(static_cast<MemoryTag>(tag)));
+    }
+    peaks.back() = static_cast<double>(memory.peak_total());
+    all_reduce_max<double>(world_, peaks, Phase::control);
+    if (!first_rank()) return;
+    if (step_seconds_ > 0) {
+      const double rate = static_cast<double>(tokens_) / step_seconds_;
+      log_info(fmt::format(
+          "{} tokens/s, {}FLOP/s in this session, its first {} steps, evaluation and checkpoints not counted",
+          format_thousands(static_cast<std::int64_t>(rate)), format_count(rate * flops_per_token_), kWarmUpSteps));
+    }
+    log_info(fmt::format("{} in all: steps {}, evaluation {}, checkpoints {}", format_duration(session_.seconds()),
+                         format_duration(session_.seconds() - eval_seconds_ - save_seconds_),
+                         format_duration(eval_seconds_), format_duration(save_seconds_)));
+    std::string text = "peak memory of a rank:";
+    for (int tag = 0; tag < kMemoryTags; ++tag) {
+      text += fmt::format(" {} {}B,", memory_tag_name(static_cast<MemoryTag>(tag)),
+                          format_count(peaks[static_cast<std::size_t>(tag)]));
+    }
+    log_info(fmt::format("{} together at most {}B", text, format_count(peaks.back())));
+    if (world_.size() > 1) log_info("communication of rank 0:\n" + world_.ledger().report());
+  }
+
+  void write_run_trace() {
+    const std::vector<std::string> events = gather_strings(world_, trace_.json_events(world_.rank()));
+    if (first_rank()) write_trace(deck_.run.folder + "/trace.json", events);
+    if (trace_.dropped() > 0) log_warn(fmt::format("trace.json is full: {} events left out", trace_.dropped()));
+  }
+
+  const Deck& deck_;
+  const GridComms& comms_;
+  const Communicator& world_;
+  Pool& pool_;
+  const TrainOptions& options_;
+  const StopSignals signals_;
+  const Stopwatch session_;
+  std::unique_ptr<Loader> loader_;
+  Trace trace_;
+  Trainer<T> trainer_;
+  SavedTensors<T> saved_;
+  StopRequest stop_;
+  std::unique_ptr<Metrics> metrics_;  // rank 0
+  std::unique_ptr<Console> console_;  // rank 0
+  double flops_per_token_ = 0;
+  std::optional<std::int64_t> resumed_from_;
+  std::int64_t last_saved_ = -1;
+  bool evaluation_dropped_ = false;
+  std::int64_t steps_here_ = 0, tokens_ = 0;  // of this session; tokens after the warm-up
+  double step_seconds_ = 0, eval_seconds_ = 0, save_seconds_ = 0;
+};
+
+}  // namespace
+
+template <class T>
+ExitCode train(const Deck& deck, const GridComms& comms, Pool& pool, const TrainOptions& options) {
+  return Session<T>(deck, comms, pool, options).run();
+}
+
+template ExitCode train<float>(const Deck&, const GridComms&, Pool&, const TrainOptions&);
+template ExitCode train<double>(const Deck&, const GridComms&, Pool&, const TrainOptions&);
+
+}  // namespace fourfold

@@ -1,0 +1,77 @@
+#include "train/metrics.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "base/error.hpp"
+
+namespace fourfold {
+
+namespace {
+
+using Json = nlohmann::ordered_json;  // keys in the order written; doubles with as many digits as they need
+
+[[noreturn]] void storage_error(const std::string& path, const std::string& what) {
+  fail_one(ExitCode::storage, path + ": " + what);
+}
+
+}  // namespace
+
+Metrics::Metrics(const std::string& folder, std::int64_t resumed_step) : path_(folder + "/metrics.jsonl") {
+  std::string text;
+  if (std::ifstream old(path_, std::ios::binary); old) {
+    text.assign(std::istreambuf_iterator<char>(old), std::istreambuf_iterator<char>());
+    if (old.bad()) storage_error(path_, "cannot be read");
+  }
+  const std::size_t whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
+  if (whole < text.size()) {
+    std::error_code error;
+    std::filesystem::resize_file(path_, whole, error);
+    if (error) storage_error(path_, "the unfinished last line cannot be cut off: " + error.message());
+    text.resize(whole);
+  }
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin);
+    const Json line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+    if (line.is_object() && line.value("event", "") == "eval") evaluated_.insert(line.value("step", std::int64_t{0}));
+    begin = end + 1;
+  }
+  file_.reset(std::fopen(path_.c_str(), "ab"));
+  if (!file_) storage_error(path_, std::strerror(errno));
+  if (!text.empty()) put(Json{{"event", "restart"}, {"step", resumed_step}}.dump());
+}
+
+void Metrics::write(const StepReport& report, double model_flops) {
+  put(Json{{"step", report.step},
+           {"loss", report.loss},
+           {"grad_norm", report.grad_norm},
+           {"lr", report.learning_rate},
+           {"tokens", report.tokens},
+           {"seconds", report.seconds},
+           {"tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
+           {"model_flops_per_second", model_flops / report.seconds}}
+          .dump());
+}
+
+void Metrics::write(std::int64_t step, const EvalReport& report) {
+  Json line{{"event", "eval"},           {"step", step},
+            {"loss", report.loss},       {"samples", report.samples},
+            {"targets", report.targets}, {"seconds", report.seconds}};
+  if (report.bits_per_byte) line["bits_per_byte"] = *report.bits_per_byte;
+  put(line.dump());
+}
+
+void Metrics::put(const std::string& line) {
+  const std::string text = line + "\n";
+  if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() || std::fflush(file_.get()) != 0) {
+    storage_error(path_, std::strerror(errno));
+  }
+}
+
+}  // namespace fourfold

@@ -1,0 +1,46 @@
+// metrics.jsonl: one JSON object a line, flushed. A restarted run appends; a reader takes a step's last line.
+//
+//   {"step":1,"loss":..,"grad_norm":..,"lr":..,"tokens":..,"seconds":..,"tokens_per_second":..,"model_flops_per_second":..}
+//   {"event":"eval","step":50,"loss":..,"samples":..,"targets":..,"seconds":..,"bits_per_byte":..}   (the last where
+//   tokens are text)
+//   {"event":"restart","step":50}
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "train/evaluate.hpp"
+#include "train/trainer.hpp"
+
+namespace fourfold {
+
+// Numbers are written so that they read back to the same double. Used by one rank.
+class Metrics {
+ public:
+  // Opens <folder>/metrics.jsonl for appending (the folder exists). A last line that a killed run left unfinished is
+  // cut off. `resumed_step`: the step the run goes on from, noted as a restart where the file already holds lines;
+  // lines of later steps stay, as history. Errors (Error, storage, one rank): the file cannot be opened, read or
+  // written.
+  Metrics(const std::string& folder, std::int64_t resumed_step);
+
+  void write(const StepReport& report, double model_flops);  // FLOPs of the step on all ranks
+  void write(std::int64_t step, const EvalReport& report);
+
+  // Whether the file held an evaluation of this step when it was opened.
+  bool had_eval(std::int64_t step) const { return evaluated_.contains(step); }
+
+ private:
+  void put(const std::string& line);
+
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::string path_;
+  std::unique_ptr<std::FILE, Close> file_;
+  std::set<std::int64_t> evaluated_;
+};
+
+}  // namespace fourfold

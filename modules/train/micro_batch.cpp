@@ -1,0 +1,94 @@
+#include "train/micro_batch.hpp"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+namespace fourfold {
+
+namespace {
+
+template <class T, class S>
+Tensor<T> to_device(const std::vector<S>& host, Index rows, Index cols, Pool& pool) {
+  Tensor<T> tensor(pool, MemoryTag::buffers, rows, cols);
+  const auto mirror = Kokkos::create_mirror_view(tensor.vector());
+  std::transform(host.begin(), host.end(), mirror.data(), [](S x) { return static_cast<T>(x); });
+  Kokkos::deep_copy(tensor.vector(), mirror);
+  return tensor;
+}
+
+}  // namespace
+
+BatchCoordinate batch_coordinate(const ParallelDeck& parallel, const GridComms& comms) {
+  const Coordinates& here = comms.here();
+  const DenseShape& dense = comms.grid().stage(here.stage).dense;
+  if (parallel.depth_splits == DepthSplits::sequence) return {dense.data, here.data};
+  return {dense.coordinates(), std::int64_t{here.data} * dense.depth + here.depth};
+}
+
+LossSum sum_over_coordinates(const LossSum& mine, const GridComms& comms, Phase phase) {
+  const bool counts = comms.here().row == 0 && comms.here().col == 0;
+  // Counts are exact in a double up to 2^53: one sum for both.
+  std::array<double, 2> sums{counts ? mine.loss : 0.0, counts ? static_cast<double>(mine.targets) : 0.0};
+  all_reduce_sum<double>(comms.world(), sums, Summation::deterministic, phase);
+  return {sums[0], static_cast<std::int64_t>(sums[1])};
+}
+
+namespace {
+
+// The rows of some ranges of tokens, stacked range by range, of host rows in (sequence, token) order.
+std::vector<std::int32_t> rows_of(const std::vector<std::int32_t>& all, Index sequences, Index tokens,
+                                  const std::vector<Range>& ranges) {
+  std::vector<std::int32_t> rows;
+  for (const Range& range : ranges) {
+    for (Index s = 0; s < sequences; ++s) {
+      const auto first = all.begin() + s * tokens;
+      rows.insert(rows.end(), first + range.begin, first + range.end);
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+template <class T>
+MicroBatch<T> make_micro_batch(const Deck& deck, const GridComms& comms, const Batch& batch, Pool& pool) {
+  const ModelDeck& model = deck.model;
+  MicroBatch<T> micro;
+  const DenseShape& dense = comms.grid().stage(comms.here().stage).dense;
+  if (deck.parallel.depth_splits == DepthSplits::sequence && dense.depth > 1) {
+    micro.sequences = batch.sequences;
+    micro.sequence_tokens = batch.tokens;
+    micro.first_sample = batch.first_sample;
+    micro.token_ranges = depth_token_ranges(batch.tokens, dense.depth, comms.here().depth);
+    micro.tokens = 0;
+    for (const Range& range : micro.token_ranges) micro.tokens += range.size();
+    const auto mine = [&](const std::vector<std::int32_t>& all) {
+      return to_device<std::int32_t>(rows_of(all, batch.sequences, batch.tokens, micro.token_ranges), micro.rows(), 1,
+                                     pool);
+    };
+    micro.ids = mine(batch.ids);
+    micro.targets = mine(batch.targets);
+    return micro;
+  }
+  micro.sequences = batch.sequences;
+  micro.tokens = batch.tokens;
+  micro.first_sample = batch.first_sample;
+  const Index rows = batch.rows();
+  if (model.kind == ModelKind::mlp) {
+    micro.inputs = to_device<T>(batch.inputs, rows, model.widths.front(), pool);
+  } else {
+    micro.ids = to_device<std::int32_t>(batch.ids, rows, 1, pool);
+  }
+  if (model.kind == ModelKind::mlp && model.loss == LossKind::squared_error) {
+    micro.values = to_device<T>(batch.values, rows, model.widths.back(), pool);
+  } else {
+    micro.targets = to_device<std::int32_t>(batch.targets, rows, 1, pool);
+  }
+  return micro;
+}
+
+template MicroBatch<float> make_micro_batch<float>(const Deck&, const GridComms&, const Batch&, Pool&);
+template MicroBatch<double> make_micro_batch<double>(const Deck&, const GridComms&, const Batch&, Pool&);
+
+}  // namespace fourfold

@@ -1,0 +1,28 @@
+// A batch of the loader as tensors, and what its losses add up to over all coordinates.
+#pragma once
+
+#include "comm/collectives.hpp"
+#include "comm/grid_comms.hpp"
+#include "data/batch.hpp"
+#include "deck/deck.hpp"
+#include "grid/process_grid.hpp"
+#include "layers/rows.hpp"
+
+namespace fourfold {
+
+// This rank's place among the coordinates that cut the batch: (data, depth), depth fastest; data alone where depth
+// splits sequences.
+struct BatchCoordinate {
+  std::int64_t count = 1, index = 0;
+};
+BatchCoordinate batch_coordinate(const ParallelDeck& parallel, const GridComms& comms);
+
+// Every coordinate's sums, each once (its row and col ranks hold the same ones): the same on all ranks. Collective. A
+// loss is the quotient of such a sum, never a mean of means (pain P25).
+LossSum sum_over_coordinates(const LossSum& mine, const GridComms& comms, Phase phase);
+
+// Copies to the device (MemoryTag::buffers). Zero sequences are ordinary.
+template <class T>
+MicroBatch<T> make_micro_batch(const Deck& deck, const GridComms& comms, const Batch& batch, Pool& pool);
+
+}  // namespace fourfold

@@ -1,0 +1,124 @@
+#include "train/restart.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "base/log.hpp"
+#include "checkpoint/stage.hpp"
+#include "deck/writer.hpp"
+#include "train/saved_tensors.hpp"
+
+namespace fourfold {
+
+namespace {
+
+void require_same(bool allowed, const std::string& what, const std::string& saved, const std::string& now,
+                  const std::string& option) {
+  if (allowed || saved == now) return;
+  fail_all(ExitCode::input,
+           fmt::format("the {} of the checkpoint and of the deck differ; set the deck back, or say {} to go "
+                       "on with the deck's.\nin the checkpoint:\n{}\nin the deck:\n{}",
+                       what, option, saved, now));
+}
+
+// "runs/a/checkpoints/step_00000100.h5"
+checkpoint::Committed named_checkpoint(const std::string& file) {
+  const std::string name = std::filesystem::path(file).filename().string();
+  std::int64_t step = 0;
+  const std::string digits = name.size() > 8 ? name.substr(5, name.size() - 8) : "";
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  const bool fits = name.starts_with("step_") && name.ends_with(".h5") && error == std::errc() &&
+                    end == digits.data() + digits.size();
+  if (!fits) fail_all(ExitCode::input, file + " is no checkpoint: its name is not step_N.h5");
+  return {step, file, ""};
+}
+
+}  // namespace
+
+std::string checkpoint_folder(const Deck& deck) {
+  return deck.run.folder + "/checkpoints";
+}
+
+void prepare_folder(const Communicator& world, const Deck& deck) {
+  checkpoint::run_stage(world, "run.folder cannot be used", [&] {
+    if (world.rank() != 0) return;
+    std::error_code error;
+    std::filesystem::create_directories(deck.run.folder, error);
+    if (error) fail_one(ExitCode::storage, deck.run.folder + ": " + error.message());
+    const std::string path = deck.run.folder + "/deck.yaml";
+    std::ofstream file(path);
+    file << write_deck(deck);
+    if (!file.flush()) fail_one(ExitCode::storage, path + " cannot be written");
+  });
+}
+
+std::string schedule_text(const Deck& deck) {
+  const RateDeck& schedule = deck.optimizer.schedule;
+  std::string text = fmt::format("peak {}, warm-up {} steps, ", deck.optimizer.lr, schedule.warmup);
+  if (schedule.kind == ScheduleKind::constant) return text + "then constant";
+  const char* kind = schedule.kind == ScheduleKind::cosine ? "cosine" : "linear";
+  return text + fmt::format("then {} to {} at step {}", kind, schedule.final, deck.run.steps);
+}
+
+std::optional<RunPosition> load_newest_checkpoint(const Communicator& world, const Deck& deck, const Loader& loader,
+                                                  const std::vector<checkpoint::NamedShard>& shards,
+                                                  const TrainOptions& options) {
+  const checkpoint::Restart restart = checkpoint::load_newest(world, checkpoint_folder(deck), shards);
+  for (const checkpoint::Rejected& one : restart.rejected) log_warn(one.path + ": " + one.why);
+  if (!restart.loaded) return std::nullopt;
+  const checkpoint::LoadReport& loaded = *restart.loaded;
+  for (const std::string& note : loaded.notes) log_info("checkpoint: " + note);
+  require_same(options.new_schedule, "learning-rate schedules", loaded.state.text("schedule"), schedule_text(deck),
+               "--new-schedule");
+  require_same(options.new_data, "data", loaded.state.text("data"), loader.fingerprint().text, "--new-data");
+  const RunPosition position{loaded.state.integer("step"), loaded.state.integer("cursor")};
+  log_info(fmt::format("restart from step {} ({}, {:.1f} s)", position.step, loaded.source.path, loaded.seconds));
+  return position;
+}
+
+template <class T>
+checkpoint::Committed load_parameters(Model<T>& model, const Deck& deck, const GridComms& comms,
+                                      const std::string& file) {
+  const Communicator& world = comms.world();
+  const SavedTensors<T> parameters(model.params(), nullptr, comms);
+  checkpoint::LoadOptions options;
+  options.skip = {"/optimizer"};
+  checkpoint::Committed source;
+  if (!file.empty()) {
+    source = checkpoint::load(world, named_checkpoint(file), parameters.shards(), options).source;
+  } else {
+    const checkpoint::Restart newest =
+        checkpoint::load_newest(world, checkpoint_folder(deck), parameters.shards(), options);
+    for (const checkpoint::Rejected& one : newest.rejected) log_warn(one.path + ": " + one.why);
+    if (!newest.loaded) fail_all(ExitCode::storage, "no committed checkpoint in " + checkpoint_folder(deck));
+    source = newest.loaded->source;
+  }
+  parameters.to_device();
+  return source;
+}
+
+template checkpoint::Committed load_parameters<float>(Model<float>&, const Deck&, const GridComms&, const std::string&);
+template checkpoint::Committed load_parameters<double>(Model<double>&, const Deck&, const GridComms&,
+                                                       const std::string&);
+
+checkpoint::SaveReport save_checkpoint(const Communicator& world, const Deck& deck, const Loader& loader,
+                                       const std::vector<checkpoint::NamedShard>& shards, const RunPosition& position,
+                                       std::optional<std::int64_t> resumed_from, const TrainOptions& options) {
+  checkpoint::State state;
+  state.numbers["cursor"] = position.cursor;
+  state.texts["schedule"] = schedule_text(deck);
+  state.texts["data"] = loader.fingerprint().text;
+  state.texts["deck"] = write_deck(deck);
+  state.texts["version"] = options.version;
+  checkpoint::SaveOptions save;
+  save.run = deck.run.name;
+  save.keep = deck.checkpoint.keep;
+  save.resumed_from = resumed_from;
+  return checkpoint::save(world, checkpoint_folder(deck), position.step, shards, state, save);
+}
+
+}  // namespace fourfold

@@ -1,0 +1,50 @@
+// What a checkpoint holds beside tensors, and whether a run may go on from it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.hpp"
+#include "comm/communicator.hpp"
+#include "data/loader.hpp"
+#include "deck/deck.hpp"
+#include "model/model.hpp"
+#include "train/loop.hpp"
+
+namespace fourfold {
+
+struct RunPosition {
+  std::int64_t step = 0;    // steps done
+  std::int64_t cursor = 0;  // samples consumed by them
+};
+
+std::string checkpoint_folder(const Deck& deck);  // <run.folder>/checkpoints
+
+// Makes run.folder and writes deck.yaml, the resolved deck. Collective. Errors (all ranks, storage).
+void prepare_folder(const Communicator& world, const Deck& deck);
+
+// The learning rate's definition as text; steps only where the rate depends on them.
+std::string schedule_text(const Deck& deck);
+
+// Fills the shards from the newest committed step of the run's folder; nothing where there is none. Errors (all ranks):
+// input when names or shapes differ, or the schedule (pain P12) or the data are not the checkpoint's and the options do
+// not allow it: both are shown.
+std::optional<RunPosition> load_newest_checkpoint(const Communicator& world, const Deck& deck, const Loader& loader,
+                                                  const std::vector<checkpoint::NamedShard>& shards,
+                                                  const TrainOptions& options);
+
+// The parameters alone, from `file` (a committed step_N.h5) or, where that is empty, from the newest committed step of
+// the run's folder. Errors (all ranks): input for a file that is none or another model's; storage when there is no
+// usable one.
+template <class T>
+checkpoint::Committed load_parameters(Model<T>& model, const Deck& deck, const GridComms& comms,
+                                      const std::string& file);
+
+// resumed_from: the step this session started from; it is never removed.
+checkpoint::SaveReport save_checkpoint(const Communicator& world, const Deck& deck, const Loader& loader,
+                                       const std::vector<checkpoint::NamedShard>& shards, const RunPosition& position,
+                                       std::optional<std::int64_t> resumed_from, const TrainOptions& options);
+
+}  // namespace fourfold

@@ -1,0 +1,34 @@
+// Parameters and optimizer states as a checkpoint sees them: whole logical tensors, /params/NAME and
+// /optimizer/KIND/NAME.
+#pragma once
+
+#include <vector>
+
+#include "checkpoint/checkpoint.hpp"
+#include "comm/grid_comms.hpp"
+#include "optim/optimizer.hpp"
+#include "tensor/param.hpp"
+
+namespace fourfold {
+
+// Host copies beside the device's memory (the memory itself where that is the host's). Keeps views on the store.
+template <class T>
+class SavedTensors {
+ public:
+  // Without an optimizer: parameters alone (load with {"/optimizer"} skipped).
+  SavedTensors(ParamStore<T>& params, const Optimizer<T>* optimizer, const GridComms& comms);
+
+  const std::vector<checkpoint::NamedShard>& shards() const { return shards_; }
+  void to_host() const;    // before a save
+  void to_device() const;  // after a load
+
+ private:
+  using Host = typename kernels::Vector<T>::HostMirror;
+  void add(const std::string& name, const ParamSpec& spec, kernels::Vector<T> values, const GridComms& comms);
+
+  std::vector<kernels::Vector<T>> device_;
+  std::vector<Host> host_;
+  std::vector<checkpoint::NamedShard> shards_;
+};
+
+}  // namespace fourfold

@@ -1,0 +1,122 @@
+#include "train/trainer.hpp"
+
+#include <cmath>
+#include <string>
+
+#include "base/error.hpp"
+#include "base/timer.hpp"
+#include "comm/launch.hpp"
+#include "optim/rate.hpp"
+#include "train/micro_batch.hpp"
+
+namespace fourfold {
+
+template <class T>
+Trainer<T>::Trainer(const Deck& deck, const GridComms& comms, const Loader& loader, Pool& pool, Trace& trace)
+    : deck_(deck),
+      comms_(comms),
+      loader_(loader),
+      pool_(pool),
+      trace_(trace),
+      model_(deck, comms, pool),
+      reducer_(deck.numerics, comms, model_.params()),
+      norm_(deck.numerics, comms, model_.params()),
+      optimizer_(deck.optimizer, deck.numerics, model_.params(), pool) {}
+
+template <class T>
+void Trainer<T>::resume(std::int64_t steps_done, std::int64_t cursor) {
+  steps_done_ = steps_done;
+  cursor_ = cursor;
+}
+
+template <class T>
+StepReport Trainer<T>::step() {
+  const Stopwatch watch;
+  StepReport report;
+  report.step = steps_done_ + 1;
+  const std::int64_t targets = loader_.targets_in_step(cursor_);
+  const double loss_scale = targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0;
+
+  model_.params().zero_gradients();
+  LossSum mine;
+  Batch batch;
+  for (std::int64_t index = 0; index < deck_.batch.micro_batches; ++index) {
+    const LossSum sum = run_micro_batch(report.step, index, loss_scale, batch);
+    mine.loss += sum.loss;
+    mine.targets += sum.targets;
+  }
+  {
+    set_progress(report.step, "gradient sum");
+    const TraceScope scope(trace_, "reduce", "gradient", 0, report.step);
+    reducer_.reduce();
+  }
+  report.loss = global_loss(mine, targets);
+  NormReport norm;
+  {
+    set_progress(report.step, "gradient norm");
+    const TraceScope scope(trace_, "norm", "update", 0, report.step);
+    norm = norm_.compute();
+  }
+  report.grad_norm = norm.norm;
+  if (!std::isfinite(report.grad_norm) || !std::isfinite(report.loss)) {
+    const std::string tensor = norm.first_non_finite.empty() ? "none" : norm.first_non_finite;
+    fail_all(ExitCode::error, "step " + std::to_string(report.step) + ": loss " + std::to_string(report.loss) +
+                                  ", gradient norm " + std::to_string(report.grad_norm) +
+                                  "; first tensor whose gradient is not finite: " + tensor + "; samples " +
+                                  std::to_string(cursor_) + " to " + std::to_string(cursor_ + deck_.batch.global - 1) +
+                                  " of the run. No weight was changed and no checkpoint written");
+  }
+  {
+    set_progress(report.step, "update");
+    const TraceScope scope(trace_, "update", "update", 0, report.step);
+    report.learning_rate = learning_rate(deck_.optimizer, deck_.run.steps, report.step);
+    optimizer_.update(report.step, report.learning_rate, clip_factor(deck_.optimizer.clip, report.grad_norm));
+  }
+  Space().fence();
+  steps_done_ = report.step;
+  cursor_ += deck_.batch.global;
+  report.tokens = deck_.batch.global * batch.tokens;
+  report.seconds = watch.seconds();
+  return report;
+}
+
+template <class T>
+LossSum Trainer<T>::run_micro_batch(std::int64_t step, std::int64_t index, double loss_scale, Batch& batch) {
+  const BatchCoordinate coordinate = batch_coordinate(deck_.parallel, comms_);
+  set_progress(step, "data");
+  batch = loader_.micro_batch(cursor_, index, coordinate.count, coordinate.index, std::move(batch));
+  const MicroBatch<T> micro = make_micro_batch<T>(deck_, comms_, batch, pool_);
+  Pass<T> pass;
+  pass.batch = &micro;
+  pass.training = true;
+  pass.step = static_cast<std::uint64_t>(step);
+  pass.loss_scale = loss_scale;
+  Activations<T> kept;
+  LossSum sum;
+  {
+    set_progress(step, "forward");
+    const TraceScope scope(trace_, "forward", "forward", 0, index);
+    sum = model_.forward(pass, kept);
+  }
+  set_progress(step, "backward");
+  const TraceScope scope(trace_, "backward", "backward", 0, index);
+  model_.backward(pass, kept);
+  return sum;
+}
+
+// Summed first, divided once.
+template <class T>
+double Trainer<T>::global_loss(const LossSum& mine, std::int64_t targets) const {
+  const LossSum all = sum_over_coordinates(mine, comms_, Phase::update);
+  FOURFOLD_ASSERT(all.targets == targets, "the loader knows the targets of a step beforehand");
+  // Halved squares of outputs.
+  if (deck_.numerics.snap && !(std::abs(all.loss) < exact_limit(2 * *deck_.numerics.snap + 1))) {
+    fail_all(ExitCode::error, "numerics.snap: the loss leaves the range in which its sum is exact");
+  }
+  return targets > 0 ? all.loss / static_cast<double>(targets) : 0.0;
+}
+
+template class Trainer<float>;
+template class Trainer<double>;
+
+}  // namespace fourfold

@@ -1,0 +1,62 @@
+// One training step: gradients of all micro-batches, their sum over ranks, the norm, the update.
+#pragma once
+
+#include <cstdint>
+
+#include "base/trace.hpp"
+#include "comm/grid_comms.hpp"
+#include "data/loader.hpp"
+#include "deck/deck.hpp"
+#include "model/model.hpp"
+#include "optim/norm.hpp"
+#include "optim/optimizer.hpp"
+#include "optim/reducer.hpp"
+
+namespace fourfold {
+
+struct StepReport {
+  std::int64_t step = 0;
+  double loss = 0;       // sum of token losses over the global count of target tokens
+  double grad_norm = 0;  // before clipping
+  double learning_rate = 0;
+  std::int64_t tokens = 0;  // global batch x sequence, counted once
+  double seconds = 0;       // wall clock of this rank
+};
+
+template <class T>
+class Trainer {
+ public:
+  // Collective over the grid. `deck` is resolved for the grid. Keeps references to all but the deck.
+  Trainer(const Deck& deck, const GridComms& comms, const Loader& loader, Pool& pool, Trace& trace);
+
+  // The next step. Collective. Errors: fail_all (error) before the update where loss or gradient is not finite, with
+  // the first such tensor; where a snapped run leaves its exact range.
+  StepReport step();
+
+  std::int64_t steps_done() const { return steps_done_; }
+  std::int64_t cursor() const { return cursor_; }  // samples consumed by all steps so far
+  // Continue after a restart; parameters and optimizer states are read elsewhere.
+  void resume(std::int64_t steps_done, std::int64_t cursor);
+
+  Model<T>& model() { return model_; }
+  Optimizer<T>& optimizer() { return optimizer_; }
+  const GradientNorm<T>& gradient_norm() const { return norm_; }
+
+ private:
+  LossSum run_micro_batch(std::int64_t step, std::int64_t index, double loss_scale, Batch& batch);
+  double global_loss(const LossSum& mine, std::int64_t targets) const;
+
+  Deck deck_;
+  const GridComms& comms_;
+  const Loader& loader_;
+  Pool& pool_;
+  Trace& trace_;
+  Model<T> model_;
+  Reducer<T> reducer_;
+  GradientNorm<T> norm_;
+  Optimizer<T> optimizer_;
+  std::int64_t steps_done_ = 0;
+  std::int64_t cursor_ = 0;
+};
+
+}  // namespace fourfold

@@ -1,0 +1,215 @@
+// Every factorisation of the ranks into data x depth x row x col gives the serial run's numbers: outputs (through the
+// loss), every gradient, the norm and the weights after each step. One launch of 8 (or 12) ranks loops over the grids.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "comm/launch.hpp"
+#include "grid/process_grid.hpp"
+#include "mpi_test.hpp"
+#include "runs.hpp"
+#include "test_support.hpp"
+
+namespace fourfold {
+namespace {
+
+struct Case {
+  DenseShape grid;
+  int micro_batches = 1;
+  std::string variant;  // an override beside the grid
+};
+
+std::string name(const Case& c) {
+  return "data " + std::to_string(c.grid.data) + " depth " + std::to_string(c.grid.depth) + " row " +
+         std::to_string(c.grid.row) + " col " + std::to_string(c.grid.col) + ", " + std::to_string(c.micro_batches) +
+         " micro-batches " + c.variant;
+}
+
+std::vector<std::string> overrides(const Case& c) {
+  std::vector<std::string> list{
+      "parallel.dense.data=" + std::to_string(c.grid.data), "parallel.dense.depth=" + std::to_string(c.grid.depth),
+      "parallel.dense.row=" + std::to_string(c.grid.row), "parallel.dense.col=" + std::to_string(c.grid.col),
+      "batch.micro_batches=" + std::to_string(c.micro_batches)};
+  if (!c.variant.empty()) list.push_back(c.variant);
+  return list;
+}
+
+// Grids of this many ranks, with accumulation 1 and 2 where the batch divides.
+std::vector<Case> cases(int ranks, int global) {
+  std::vector<Case> all;
+  for (const DenseShape& grid : dense_factorisations(ranks)) {
+    for (const int micro_batches : {1, 2}) {
+      if (global % (grid.coordinates() * micro_batches) == 0) all.push_back({grid, micro_batches, ""});
+    }
+  }
+  return all;
+}
+
+std::string file_text(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+template <class Compare>
+void compare(const std::string& yaml, int steps, const std::vector<Case>& chosen, Compare compare_steps) {
+  const Communicator& world = test::launch().world();
+  const Communicator alone(world, {world.rank()}, "alone");
+  const auto reference = test::run_steps(test::deck_of(yaml, overrides({}), 1), alone, steps);
+  for (const Case& c : chosen) {
+    SCOPED_TRACE(name(c));
+    const int ranks = static_cast<int>(c.grid.size());
+    test::on_ranks(ranks, [&](const Communicator& group) {
+      test::Shards shards;
+      const auto records = test::run_steps(test::deck_of(yaml, overrides(c), ranks), group, steps, &shards);
+      ASSERT_EQ(records.size(), reference.size());
+      for (std::size_t i = 0; i < records.size(); ++i) {
+        SCOPED_TRACE("step " + std::to_string(i + 1));
+        test::StepRecord expected = reference[i];
+        expected.gradients = test::held_part(reference[i].gradients, shards);
+        expected.weights = test::held_part(reference[i].weights, shards);
+        compare_steps(expected, records[i], reference[i]);
+        if (testing::Test::HasFailure()) return;  // one grid's first step says enough
+      }
+    });
+  }
+}
+
+void expect_bitwise(const test::StepRecord& a, const test::StepRecord& b, const test::StepRecord&) {
+  EXPECT_EQ(a.loss, b.loss);
+  EXPECT_EQ(a.grad_norm, b.grad_norm);
+  EXPECT_EQ(a.gradients, b.gradients);
+  EXPECT_EQ(a.weights, b.weights);
+}
+
+double largest(const test::Tensors& tensors) {
+  double most = 0;
+  for (const auto& [tensor, values] : tensors) {
+    for (const double value : values) most = std::max(most, std::abs(value));
+  }
+  return most;
+}
+
+double distance(const test::Tensors& a, const test::Tensors& b) {
+  double most = 0;
+  EXPECT_EQ(a.size(), b.size());
+  for (const auto& [tensor, values] : a) {
+    const std::vector<double>& other = b.at(tensor);
+    EXPECT_EQ(values.size(), other.size()) << tensor;
+    for (std::size_t i = 0; i < std::min(values.size(), other.size()); ++i) {
+      const double here = std::abs(values[i] - other[i]);
+      if (!(here <= most)) most = here;  // a NaN stays
+    }
+  }
+  return most;
+}
+
+void expect_close(const test::StepRecord& a, const test::StepRecord& b, const test::StepRecord& whole) {
+  constexpr double kTolerance = 1e-11;
+  EXPECT_LE(std::abs(a.loss - b.loss), kTolerance * std::abs(a.loss));
+  EXPECT_LE(std::abs(a.grad_norm - b.grad_norm), kTolerance * a.grad_norm);
+  EXPECT_LE(distance(a.gradients, b.gradients), kTolerance * largest(whole.gradients));
+  EXPECT_LE(distance(a.weights, b.weights), kTolerance * largest(whole.weights));
+}
+
+int ranks() {
+  return test::launch().world().size();
+}
+
+TEST(Grids, DyadicMlpBitForBit) {
+  compare(test::dyadic_mlp(), 12, test::sample(cases(ranks(), 48), 20), expect_bitwise);
+}
+TEST(Grids, DyadicEmbeddingTiedBitForBit) {
+  compare(test::dyadic_embedding(true), 12, test::sample(cases(ranks(), 48), 20), expect_bitwise);
+}
+TEST(Grids, DyadicEmbeddingUntiedBitForBit) {
+  compare(test::dyadic_embedding(false), 12, test::sample(cases(ranks(), 48), 20), expect_bitwise);
+}
+
+std::string t0() {
+  return file_text(std::string(FOURFOLD_SOURCE_DIR) + "/inputs/t0.yaml");
+}
+
+// T0 on every grid that its 8 heads and 2 KV heads allow.
+std::vector<Case> t0_cases() {
+  std::vector<Case> all;
+  for (const Case& c : cases(ranks(), 16)) {
+    if (8 % c.grid.row == 0) all.push_back(c);
+  }
+  return all;
+}
+
+int t0_steps() {
+  return test::full() ? 50 : 3;
+}
+
+std::string t0_fp64() {
+  std::string text = t0();
+  const std::string fp32 = "compute: fp32";
+  return text.replace(text.find(fp32), fp32.size(), "compute: fp64");
+}
+
+TEST(Grids, TransformerTo1e11) {
+  compare(t0_fp64(), t0_steps(), test::sample(t0_cases(), 6), expect_close);
+}
+
+std::vector<Case> with(const std::vector<Case>& all, const std::string& variant, int DenseShape::*axis) {
+  std::vector<Case> chosen;
+  for (Case c : all) {
+    if (c.grid.*axis == 1) continue;
+    c.variant = variant;
+    chosen.push_back(c);
+  }
+  return chosen;
+}
+
+TEST(Grids, SequenceShard) {
+  compare(t0_fp64(), t0_steps(), test::sample(with(t0_cases(), "parallel.sequence_shard=true", &DenseShape::row), 5),
+          expect_close);
+}
+TEST(Grids, AttentionOverCol) {
+  compare(t0_fp64(), t0_steps(), test::sample(with(t0_cases(), "attention.split=col", &DenseShape::col), 5),
+          expect_close);
+}
+TEST(Grids, DepthSplitsSequences) {
+  compare(t0_fp64(), t0_steps(),
+          test::sample(with(t0_cases(), "parallel.depth_splits=sequence", &DenseShape::depth), 5), expect_close);
+}
+
+// Everything at once, with learned positions, layer norm, biases, dropout and sizes that do not divide.
+TEST(Grids, AllTogetherOnOddSizes) {
+  const std::string yaml = R"(
+run: {name: odd, steps: 4, seed: 9}
+model: {kind: transformer, layers: 2, hidden: 13, heads: 8, kv_heads: 2, head_dim: 3, vocab: 29, sequence: 11,
+        positions: learned, norm: layer, ffn: {kind: gelu, hidden: 17}, bias: all, tie_embeddings: true, dropout: 0.1,
+        init: {std: 0.2}}
+data: {kind: synthetic, synthetic: dyadic, samples: 100}
+batch: {global: 16}
+optimizer: {kind: momentum, lr: 1.0e-1, weight_decay: 0.1, clip: 1.0}
+precision: {compute: fp64}
+parallel: {sequence_shard: true, depth_splits: sequence}
+attention: {split: col}
+)";
+  compare(yaml, 4, test::sample(t0_cases(), 10), expect_close);
+}
+
+// Overlap off: the same operations, waited for at once; no bit changes.
+TEST(Grids, OverlapChangesNoBit) {
+  if (ranks() != 8) GTEST_SKIP() << "this test is for 8 ranks";
+  const Communicator& world = test::launch().world();
+  for (const DenseShape& grid : {DenseShape{1, 2, 2, 2}, DenseShape{2, 4, 1, 1}, DenseShape{1, 1, 2, 4}}) {
+    std::vector<std::vector<test::StepRecord>> runs;
+    for (const char* overlap : {"parallel.overlap=true", "parallel.overlap=false"}) {
+      std::vector<std::string> list = overrides({grid, 1, overlap});
+      list.push_back("numerics.deterministic=true");
+      runs.push_back(test::run_steps(test::deck_of(t0_fp64(), list, 8), world, 3));
+    }
+    for (std::size_t i = 0; i < runs[0].size(); ++i) expect_bitwise(runs[0][i], runs[1][i], runs[0][i]);
+  }
+}
+
+}  // namespace
+}  // namespace fourfold

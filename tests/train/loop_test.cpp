@@ -1,0 +1,242 @@
+// The loop: restart bit for bit, on other rank counts, what metrics.jsonl holds, early stops, refusals.
+#include "train/loop.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "comm/agree.hpp"
+#include "comm/collectives.hpp"
+#include "comm/launch.hpp"
+#include "mpi_test.hpp"
+#include "runs.hpp"
+#include "train/restart.hpp"
+#include "train/saved_tensors.hpp"
+
+namespace fourfold {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+const Communicator& world() {
+  return test::launch().world();
+}
+
+// A new folder for all ranks, removed at the end.
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = (fs::temp_directory_path() / "fourfold_loop_XXXXXX").string();
+    if (world().rank() == 0 && mkdtemp(pattern.data()) == nullptr) pattern.clear();
+    path_ = broadcast_string(world(), pattern);
+  }
+  ~Folder() {
+    barrier(world(), Phase::control);
+    std::error_code ignored;
+    if (world().rank() == 0) fs::remove_all(path_, ignored);
+  }
+  std::string path() const { return path_; }
+  std::string run() const { return path_ + "/run"; }
+  // What the run left goes out of the way, under another name.
+  std::string put_aside(const std::string& name) const {
+    barrier(world(), Phase::control);
+    if (world().rank() == 0) fs::rename(run(), path_ + "/" + name);
+    barrier(world(), Phase::control);
+    return path_ + "/" + name;
+  }
+
+ private:
+  std::string path_;
+};
+
+std::vector<std::string> overrides(const Folder& folder, std::vector<std::string> more = {}) {
+  more.insert(more.end(), {"run.folder=" + folder.run(), "run.steps=10", "eval.every=4", "checkpoint.every=3"});
+  return more;
+}
+
+ExitCode run_train(const Deck& deck, const Communicator& ranks, const TrainOptions& options) {
+  const GridComms comms = test::grid_comms(deck, ranks);
+  MemoryLedger ledger;
+  Pool pool(ledger);
+  return train<double>(deck, comms, pool, options);
+}
+
+TrainOptions until(std::int64_t step) {
+  TrainOptions options;
+  options.stop_at_step = step;
+  options.version = "test";
+  return options;
+}
+
+std::string bytes_of(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  EXPECT_TRUE(stream) << file;
+  return std::string(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
+}
+
+std::vector<Json> lines_of(const std::string& folder) {
+  std::vector<Json> lines;
+  std::ifstream stream(folder + "/metrics.jsonl");
+  for (std::string line; std::getline(stream, line);) lines.push_back(Json::parse(line));
+  return lines;
+}
+
+// Last line of each step and evaluation, without what a clock says.
+std::map<std::string, Json> timeless(const std::vector<Json>& lines) {
+  std::map<std::string, Json> result;
+  for (Json line : lines) {
+    for (const char* key : {"seconds", "tokens_per_second", "model_flops_per_second"}) line.erase(key);
+    if (line.value("event", "") == "restart") continue;
+    result[line.value("event", "step") + std::to_string(line["step"].get<int>())] = line;
+  }
+  return result;
+}
+
+// Weights and moments of the newest checkpoint, by name; on every rank of `ranks`.
+test::Tensors newest_tensors(const Deck& deck, const Communicator& ranks) {
+  const GridComms comms = test::grid_comms(deck, ranks);
+  MemoryLedger ledger;
+  Pool pool(ledger);
+  Model<double> model(deck, comms, pool);
+  Optimizer<double> optimizer(deck.optimizer, deck.numerics, model.params(), pool);
+  const SavedTensors<double> saved(model.params(), &optimizer, comms);
+  EXPECT_TRUE(checkpoint::load_newest(ranks, checkpoint_folder(deck), saved.shards()).loaded);
+  test::Tensors tensors;
+  for (const checkpoint::NamedShard& shard : saved.shards()) {
+    const auto* data = static_cast<const double*>(shard.data);
+    tensors[shard.name] = std::vector<double>(data, data + shard.shard.size());
+  }
+  return tensors;
+}
+
+TEST(Loop, TenStepsAreFiveRestartFiveBitForBit) {
+  const Folder folder;
+  const Deck deck = test::deck_of(test::small_transformer(), overrides(folder), world().size());
+  EXPECT_EQ(run_train(deck, world(), until(0)), ExitCode::done);
+  const std::string unbroken = folder.put_aside("unbroken");
+  EXPECT_EQ(run_train(deck, world(), until(5)), ExitCode::again);
+  EXPECT_EQ(run_train(deck, world(), until(0)), ExitCode::done);
+  if (world().rank() != 0) return;
+  const std::string file = "/checkpoints/step_00000010.h5";
+  EXPECT_EQ(bytes_of(unbroken + file), bytes_of(folder.run() + file));
+  EXPECT_EQ(timeless(lines_of(unbroken)), timeless(lines_of(folder.run())));
+
+  // And what the lines are.
+  const std::vector<Json> lines = lines_of(folder.run());
+  ASSERT_EQ(lines.size(), 10u + 3 + 1);  // evaluations at 4, 8 and the end; one restart
+  EXPECT_EQ(lines[6], (Json{{"event", "restart"}, {"step", 5}}));
+  for (const Json& line : lines) {
+    if (line.contains("event")) continue;
+    for (const char* key :
+         {"step", "loss", "grad_norm", "lr", "tokens", "seconds", "tokens_per_second", "model_flops_per_second"}) {
+      EXPECT_TRUE(line.contains(key)) << key;
+    }
+    EXPECT_EQ(line["tokens"], 48 * 8);
+    EXPECT_NEAR(line["tokens_per_second"].get<double>() * line["seconds"].get<double>(), 48 * 8, 1e-6);
+  }
+}
+
+TEST(Loop, RestartOnOtherRankCounts) {
+  const Folder folder;
+  const Communicator alone(world(), {world().rank()}, "alone");
+  const auto deck_for = [&](int ranks) { return test::deck_of(test::small_transformer(), overrides(folder), ranks); };
+  if (world().rank() == 0) {
+    EXPECT_EQ(run_train(deck_for(1), alone, until(0)), ExitCode::done);
+  }
+  barrier(world(), Phase::control);
+  const test::Tensors unbroken = newest_tensors(deck_for(1), alone);
+  folder.put_aside("unbroken");
+  for (const int ranks : {1, 2, 3, world().size()}) {
+    if (ranks > world().size()) continue;
+    EXPECT_EQ(run_train(deck_for(world().size()), world(), until(5)), ExitCode::again);
+    test::on_ranks(ranks, [&](const Communicator& some) {
+      EXPECT_EQ(run_train(deck_for(ranks), some, until(0)), ExitCode::done);
+    });
+    EXPECT_LE(test::difference(unbroken, newest_tensors(deck_for(1), alone)), 1e-11) << ranks << " ranks";
+    folder.put_aside("from_" + std::to_string(ranks) + "_" + std::to_string(world().size()) + "_ranks");
+    if (ranks == world().size()) break;
+  }
+}
+
+// A killed run: checkpoints of step 3 and 6 exist, metrics.jsonl ends in the middle of step 8's line.
+TEST(Loop, UnfinishedLineIsCutOff) {
+  const Folder folder;
+  const Deck deck = test::deck_of(test::small_transformer(), overrides(folder), world().size());
+  EXPECT_EQ(run_train(deck, world(), until(8)), ExitCode::again);
+  if (world().rank() == 0) {
+    fs::remove(folder.run() + "/checkpoints/step_00000008.commit");
+    const std::string path = folder.run() + "/metrics.jsonl";
+    fs::resize_file(path, fs::file_size(path) - 17);
+  }
+  barrier(world(), Phase::control);
+  EXPECT_EQ(run_train(deck, world(), until(0)), ExitCode::done);
+  if (world().rank() != 0) return;
+  const std::vector<Json> lines = lines_of(folder.run());  // every line parses
+  const auto restart = std::find(lines.begin(), lines.end(), Json{{"event", "restart"}, {"step", 6}});
+  EXPECT_NE(restart, lines.end());
+  EXPECT_EQ(timeless(lines).size(), 13u);
+}
+
+// The stop file: nothing is lost, the file is gone, the same command goes on.
+TEST(Loop, StopFile) {
+  const Folder folder;
+  const Deck deck = test::deck_of(test::small_transformer(), overrides(folder), world().size());
+  EXPECT_EQ(run_train(deck, world(), until(2)), ExitCode::again);
+  if (world().rank() == 0) std::ofstream(folder.run() + "/STOP") << "\n";
+  barrier(world(), Phase::control);
+  EXPECT_EQ(run_train(deck, world(), until(0)), ExitCode::again);
+  EXPECT_EQ(run_train(deck, world(), until(0)), ExitCode::done);
+  if (world().rank() == 0) {
+    EXPECT_EQ(lines_of(folder.run()).size(), 10u + 3 + 2);
+  }
+}
+
+// A finished run has nothing to do; its folder stays as it is but for a restart line.
+TEST(Loop, FinishedRun) {
+  const Folder folder;
+  const Deck deck = test::deck_of(test::small_transformer(), overrides(folder), world().size());
+  EXPECT_EQ(run_train(deck, world(), until(0)), ExitCode::done);
+  EXPECT_EQ(run_train(deck, world(), until(0)), ExitCode::done);
+  if (world().rank() == 0) {
+    EXPECT_EQ(lines_of(folder.run()).size(), 10u + 3 + 1);
+  }
+}
+
+// P12: another total changes a cosine's rate from here on: both schedules are shown, and only --new-schedule goes on.
+TEST(Loop, P12AnotherSchedule) {
+  const Folder folder;
+  const Deck deck = test::deck_of(test::small_transformer(), overrides(folder), world().size());
+  EXPECT_EQ(run_train(deck, world(), until(5)), ExitCode::again);
+  Deck longer = deck;
+  longer.run.steps = 12;
+  try {
+    run_train(longer, world(), until(0));
+    FAIL() << "another schedule";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::input);
+    EXPECT_NE(std::string(error.what()).find("at step 10"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("at step 12"), std::string::npos) << error.what();
+  }
+  TrainOptions options = until(0);
+  options.new_schedule = true;
+  EXPECT_EQ(run_train(longer, world(), options), ExitCode::done);
+}
+
+TEST(Loop, OtherDataAreRefused) {
+  const Folder folder;
+  Deck deck = test::deck_of(test::small_transformer(), overrides(folder), world().size());
+  EXPECT_EQ(run_train(deck, world(), until(2)), ExitCode::again);
+  deck.data.samples = 400;
+  EXPECT_THROW(run_train(deck, world(), until(0)), Error);
+  TrainOptions options = until(0);
+  options.new_data = true;
+  EXPECT_EQ(run_train(deck, world(), options), ExitCode::done);
+}
+
+}  // namespace
+}  // namespace fourfold

@@ -1,0 +1,152 @@
+// Evaluation on any number of ranks, sums of losses, refusal of what is not finite, formats.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.hpp"
+#include "comm/launch.hpp"
+#include "mpi_test.hpp"
+#include "runs.hpp"
+#include "train/calibrate.hpp"
+#include "train/console.hpp"
+#include "train/evaluate.hpp"
+#include "train/micro_batch.hpp"
+#include "train/trainer.hpp"
+
+namespace fourfold {
+namespace {
+
+const Communicator& world() {
+  return test::launch().world();
+}
+
+EvalReport evaluation_on(const std::string& yaml, const Communicator& ranks,
+                         const std::vector<std::string>& overrides) {
+  const Deck deck = test::deck_of(yaml, overrides, ranks.size());
+  const GridComms comms = test::grid_comms(deck, ranks);
+  MemoryLedger ledger;
+  Pool pool(ledger);
+  const Loader loader(deck);
+  Model<double> model(deck, comms, pool);
+  return *evaluate(model, loader, comms, pool, {});
+}
+
+// 29 samples: ragged batches, ranks without any.
+TEST(Evaluate, ExactOnAnyNumberOfRanks) {
+  const Communicator alone(world(), {world().rank()}, "alone");
+  const EvalReport one = evaluation_on(test::small_transformer(), alone, {});
+  EXPECT_EQ(one.samples, 29);
+  EXPECT_EQ(one.targets, 29 * 8);
+  EXPECT_FALSE(one.bits_per_byte);
+  for (int ranks = 1; ranks <= world().size(); ++ranks) {
+    for (const std::string micro : {"1", "3"}) {
+      test::on_ranks(ranks, [&](const Communicator& some) {
+        const EvalReport report =
+            evaluation_on(test::small_transformer(), some,
+                          {"batch.global=" + std::to_string(3 * ranks), "batch.micro_batches=" + micro});
+        EXPECT_NEAR(report.loss, one.loss, 1e-13 * one.loss) << ranks;
+        EXPECT_EQ(report.targets, one.targets);
+      });
+    }
+  }
+}
+
+TEST(Evaluate, StopDropsIt) {
+  const Deck deck =
+      test::deck_of(test::small_transformer(), {"batch.global=12", "batch.micro_batches=1"}, world().size());
+  const GridComms comms = test::grid_comms(deck, world());
+  MemoryLedger ledger;
+  Pool pool(ledger);
+  const Loader loader(deck);
+  Model<double> model(deck, comms, pool);
+  int batches = 0;
+  EXPECT_FALSE(evaluate(model, loader, comms, pool, [&] { return ++batches == 3; }));
+  EXPECT_EQ(batches, 3);
+}
+
+// P25: three targets with loss 6 and one with loss 10 make 4, not 6; a rank without targets adds nothing.
+TEST(Loss, P25SumsBeforeTheQuotient) {
+  if (world().size() < 2) GTEST_SKIP() << "two ranks";
+  const Deck deck =
+      test::deck_of(test::small_transformer(), {"batch.global=12", "batch.micro_batches=1"}, world().size());
+  const GridComms comms = test::grid_comms(deck, world());
+  LossSum mine;
+  if (world().rank() == 0) mine = {6.0, 3};
+  if (world().rank() == 1) mine = {10.0, 1};
+  const LossSum all = sum_over_coordinates(mine, comms, Phase::update);
+  EXPECT_EQ(all.loss / static_cast<double>(all.targets), 4.0);
+}
+
+// P62: the step refuses before the update, on all ranks, and names a tensor.
+TEST(Trainer, P62StopsBeforeTheUpdate) {
+  const Deck deck =
+      test::deck_of(test::small_transformer(), {"batch.global=12", "batch.micro_batches=1"}, world().size());
+  const GridComms comms = test::grid_comms(deck, world());
+  MemoryLedger ledger;
+  Pool pool(ledger);
+  Trace trace;
+  const Loader loader(deck);
+  Trainer<double> trainer(deck, comms, loader, pool, trace);
+  trainer.step();
+  Param<double>& last = trainer.model().params().params().back();
+  Param<double>& first = trainer.model().params().params().front();
+  last.value(0) = std::numeric_limits<double>::infinity();
+  const double before = first.value(0);
+  try {
+    trainer.step();
+    FAIL() << "not finite";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.caller(), Caller::all_ranks);
+    EXPECT_NE(std::string(error.what()).find("step 2"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("whose gradient is not finite: "), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(first.value(0), before);
+  EXPECT_EQ(trainer.steps_done(), 1);
+}
+
+// A steady loop allocates nothing: after two steps every block comes from the pool.
+TEST(Trainer, SteadyStepsAllocateNothing) {
+  const Deck deck =
+      test::deck_of(test::small_transformer(), {"batch.global=24", "batch.micro_batches=2"}, world().size());
+  const GridComms comms = test::grid_comms(deck, world());
+  MemoryLedger ledger;
+  Pool pool(ledger);
+  Trace trace;
+  const Loader loader(deck);
+  Trainer<double> trainer(deck, comms, loader, pool, trace);
+  trainer.step();
+  trainer.step();
+  const std::int64_t allocations = pool.allocations();
+  for (int step = 0; step < 5; ++step) trainer.step();
+  EXPECT_EQ(pool.allocations(), allocations);
+}
+
+TEST(Calibrate, PositiveAndTheSameEverywhere) {
+  const Deck deck =
+      test::deck_of(test::small_transformer(), {"batch.global=12", "batch.micro_batches=1"}, world().size());
+  MemoryLedger ledger;
+  Pool pool(ledger);
+  const double rate = measure_ceiling<double>(deck, world(), pool);
+  EXPECT_GT(rate, 1e6);
+  EXPECT_EQ(ledger.live_total(), 0);
+}
+
+TEST(Console, Formats) {
+  EXPECT_EQ(format_duration(0.42), "0.4s");
+  EXPECT_EQ(format_duration(59.4), "59s");
+  EXPECT_EQ(format_duration(59.6), "1m00s");
+  EXPECT_EQ(format_duration(3661), "1h01m");
+  EXPECT_EQ(format_count(12), "12 ");
+  EXPECT_EQ(format_count(3400), "3.4 k");
+  EXPECT_EQ(format_count(2.5e9), "2.5 G");
+  EXPECT_EQ(format_thousands(7), "7");
+  EXPECT_EQ(format_thousands(123), "123");
+  EXPECT_EQ(format_thousands(1234), "1,234");
+  EXPECT_EQ(format_thousands(1234567), "1,234,567");
+  EXPECT_EQ(format_thousands(-1234), "-1,234");
+  EXPECT_EQ(format_thousands(-123), "-123");
+}
+
+}  // namespace
+}  // namespace fourfold

@@ -1,0 +1,49 @@
+// Training runs of small models on any number of the launch's ranks, and what they leave behind.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "comm/grid_comms.hpp"
+#include "deck/deck.hpp"
+#include "grid/partition.hpp"
+
+namespace fourfold::test {
+
+// A deck from YAML for a number of ranks. Errors: Error with the reader's messages.
+Deck deck_of(const std::string& yaml, const std::vector<std::string>& overrides, int ranks);
+
+std::string small_transformer();          // fp64, AdamW, clipping, cosine, dropout, KV heads; global batch 48
+std::string dyadic_mlp();                 // three matrices, clipped momentum, snapped; global batch 48
+std::string dyadic_embedding(bool tied);  // embedding and head, the same
+
+using Tensors = std::map<std::string, std::vector<double>>;  // by name; what this rank holds
+
+struct StepRecord {
+  double loss = 0, grad_norm = 0;
+  Tensors gradients, weights;  // reduced gradients before clipping; weights after the update
+};
+
+using Shards = std::map<std::string, Shard>;
+
+// The elements of whole logical tensors that a rank with these shards holds.
+Tensors held_part(const Tensors& whole, const Shards& shards);
+
+// Steps 1 to `steps`. Collective over `world`.
+// `shards`, where given, gets what this rank holds.
+std::vector<StepRecord> run_steps(const Deck& deck, const Communicator& world, int steps, Shards* shards = nullptr);
+
+// `body` on the first `ranks` ranks of the launch, with their communicator; all ranks leave together.
+void on_ranks(int ranks, const std::function<void(const Communicator&)>& body);
+
+// The dense grid of a deck over a communicator of its size, with all groups that training asks for.
+GridComms grid_comms(const Deck& deck, const Communicator& world);
+
+// The largest |a - b| over all tensors, divided by the largest magnitude in `a` (architecture page, 6.5). Fails the
+// test where names or sizes differ.
+double difference(const Tensors& a, const Tensors& b);
+
+}  // namespace fourfold::test
