@@ -1,5 +1,5 @@
-// Activations, elementwise. GELU: x/2 (1 + erf(x/sqrt 2)); its tanh form: x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
-// SwiGLU: silu(gate) * up. Backward needs the forward's inputs only.
+// Activations, elementwise. GELU: x/2 (1 + erf(x/sqrt 2)); its tanh form: x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715
+// x^3))). SwiGLU: silu(gate) * up. Backward needs the forward's inputs only.
 #pragma once
 
 #include "kernels/types.hpp"

@@ -122,14 +122,21 @@ void tile_gradient(const Space& space, const Tile& at, T scale, const T* lse, co
       });
 }
 
+Index key_rows(const AttentionShape& shape) {
+  return shape.key_rows > 0 ? shape.key_rows : shape.key_tokens;
+}
+
 template <class T>
 void clear(const Space& space, const AttentionShape& shape, const Heads<T>& x) {
   const Index width = x.heads * shape.head_dim;
   T* data = x.data;
   const Index stride = x.stride;
+  const Index tokens = shape.key_tokens;
+  const Index rows = key_rows(shape);
   Kokkos::parallel_for(
-      "attention_backward_clear", Range1(space, 0, shape.batch * shape.key_tokens), KOKKOS_LAMBDA(Index r) {
-        for (Index i = 0; i < width; ++i) data[r * stride + i] = T(0);
+      "attention_backward_clear", Range1(space, 0, shape.batch * tokens), KOKKOS_LAMBDA(Index r) {
+        T* row = data + (r / tokens * rows + r % tokens) * stride;
+        for (Index i = 0; i < width; ++i) row[i] = T(0);
       });
 }
 
@@ -165,7 +172,7 @@ void attention_forward(const Space& space, const AttentionShape& shape, Heads<co
         do {  // once even where no key is seen, to clear the output
           const Index width = std::min(kKeyBlock, keys - j0);
           const Tile tile{rows, width, key_block(shape), shape.first_query + i0, j0};
-          const Index key_row = b * shape.key_tokens + j0;
+          const Index key_row = b * key_rows(shape) + j0;
           gemm<T>(space, false, true, rows, width, d, head_at(q, shape, row, h), q.stride,
                   head_at(k, shape, key_row, g), k.stride, scores, tile.stride);
           tile_softmax<T>(space, tile, scale, j0 == 0, scores, max, sum, out_block, out.stride, d);
@@ -208,7 +215,7 @@ void attention_backward(const Space& space, const AttentionShape& shape, Heads<c
         do {  // once even where no key is seen, to clear dq
           const Index width = std::min(kKeyBlock, keys - j0);
           const Tile tile{rows, width, key_block(shape), shape.first_query + i0, j0};
-          const Index key_row = b * shape.key_tokens + j0;
+          const Index key_row = b * key_rows(shape) + j0;
           const T* k_block = head_at(k, shape, key_row, g);
           gemm<T>(space, false, true, rows, width, d, q_block, q.stride, k_block, k.stride, scores, tile.stride);
           gemm<T>(space, false, true, rows, width, d, dout_block, dout.stride, head_at(v, shape, key_row, g), v.stride,

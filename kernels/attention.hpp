@@ -19,14 +19,15 @@ struct Heads {
 struct AttentionShape {
   Index batch = 0;
   Index query_tokens = 0;
-  Index key_tokens = 0;    // query t sees keys 0 .. first_query + t
-  Index first_query = 0;   // position of the first query among the keys (generation, parts of sequences)
+  Index key_tokens = 0;   // query t sees keys 0 .. first_query + t
+  Index first_query = 0;  // position of the first query among the keys (generation, parts of sequences)
   Index head_dim = 0;
   double scale = 1.0;
   // Query head h reads KV head (first_head + h) / heads_per_kv - first_kv (a rank may hold a part of the heads).
   Index heads_per_kv = 1;
   Index first_head = 0;
   Index first_kv = 0;
+  Index key_rows = 0;  // rows a sequence has in k and v, at least key_tokens (0: key_tokens)
 };
 
 // Elements of T that the two calls need as scratch.
@@ -40,7 +41,7 @@ void attention_forward(const Space& space, const AttentionShape& shape, Heads<co
 // dq, dk, dv are overwritten. Sums over query heads that share a KV head are made here, in ascending head order.
 template <class T>
 void attention_backward(const Space& space, const AttentionShape& shape, Heads<const T> q, Heads<const T> k,
-                        Heads<const T> v, Heads<const T> out, Vector<const Acc<T>> lse, Heads<const T> dout, Heads<T> dq,
-                        Heads<T> dk, Heads<T> dv, Vector<T> scratch);
+                        Heads<const T> v, Heads<const T> out, Vector<const Acc<T>> lse, Heads<const T> dout,
+                        Heads<T> dq, Heads<T> dk, Heads<T> dv, Vector<T> scratch);
 
 }  // namespace fourfold::kernels

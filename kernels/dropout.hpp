@@ -1,5 +1,5 @@
-// Dropout whose mask is a function of (seed, purpose, step, global element), so it does not depend on the grid and needs
-// no storage: backward draws it again.
+// Dropout whose mask is a function of (seed, purpose, step, global element), so it does not depend on the grid and
+// needs no storage: backward draws it again.
 #pragma once
 
 #include "kernels/philox.hpp"

@@ -1,7 +1,9 @@
-// Losses, split so that the vocabulary may be cut over ranks. Targets below zero count for nothing: no loss, no gradient.
+// Losses, split so that the vocabulary may be cut over ranks. Targets below zero count for nothing: no loss, no
+// gradient.
 //
 // Cross entropy of a row: log(sum_v exp(z_v - max)) + max - z_target. Passes: max (reduce by maximum), then the sum of
-// exponentials and the target's logit (reduce by sum), then loss; backward makes the gradient from the reduced statistics.
+// exponentials and the target's logit (reduce by sum), then loss; backward makes the gradient from the reduced
+// statistics.
 #pragma once
 
 #include "kernels/types.hpp"
@@ -23,8 +25,8 @@ void cross_entropy_forward(const Space& space, Vector<const Acc<T>> max, Vector<
 // dlogits = scale (softmax - onehot(target)); dlogits may be the logits themselves.
 template <class T>
 void cross_entropy_backward(const Space& space, Matrix<const T> logits, Vector<const Acc<T>> max,
-                            Vector<const Acc<T>> sum_exp, Vector<const std::int32_t> targets, Index first_id, double scale,
-                            Matrix<T> dlogits);
+                            Vector<const Acc<T>> sum_exp, Vector<const std::int32_t> targets, Index first_id,
+                            double scale, Matrix<T> dlogits);
 
 // Squared error: loss[r] = 1/2 sum_j (y - target)^2 over the local columns; dy = (y - target) scale.
 template <class T>

@@ -1,6 +1,6 @@
-// Layer norm and RMS norm over the last dim, which may be split over ranks: each pass leaves per-row partial sums that the
-// caller reduces over the splitting axis (or not, where one rank holds the whole row) before the next pass.
-// `width` is the whole (global) D; the views hold the local columns.
+// Layer norm and RMS norm over the last dim, which may be split over ranks: each pass leaves per-row partial sums that
+// the caller reduces over the splitting axis (or not, where one rank holds the whole row) before the next pass. `width`
+// is the whole (global) D; the views hold the local columns.
 //
 //   layer norm: y = (x - mean) rstd w + b      sums: row_sum(x) -> mean; centred_squares(x, mean) -> rstd
 //   RMS norm:   y = x rstd w                   sums: row_squares(x) -> rstd
@@ -24,8 +24,8 @@ void norm_centred_squares(const Space& space, Matrix<const T> x, Vector<const Ac
 // mean = sum/width, rstd = 1/sqrt(squares/width + eps); both are kept for backward. b may be empty (extent 0).
 template <class T>
 void layer_norm_forward(const Space& space, Matrix<const T> x, Vector<const Acc<T>> sum, Vector<const Acc<T>> squares,
-                        Index width, double eps, Vector<const T> w, Vector<const T> b, Matrix<T> y,
-                        Vector<Acc<T>> mean, Vector<Acc<T>> rstd);
+                        Index width, double eps, Vector<const T> w, Vector<const T> b, Matrix<T> y, Vector<Acc<T>> mean,
+                        Vector<Acc<T>> rstd);
 template <class T>
 void rms_norm_forward(const Space& space, Matrix<const T> x, Vector<const Acc<T>> squares, Index width, double eps,
                       Vector<const T> w, Matrix<T> y, Vector<Acc<T>> rstd);

@@ -1,5 +1,5 @@
-// Counter-based random numbers: every draw is a function of (seed, purpose, index, step), never of a rank or of what was
-// drawn before. Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+// Counter-based random numbers: every draw is a function of (seed, purpose, index, step), never of a rank or of what
+// was drawn before. Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 //
 // This header needs nothing but the standard library, so that host code (modules/base/random.hpp) and kernels share it.
 #pragma once
@@ -23,10 +23,9 @@ FOURFOLD_FUNCTION Philox4 philox4x32(Philox4 counter, std::uint32_t key0, std::u
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter.word[0];
     const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter.word[2];
-    counter = Philox4{{static_cast<std::uint32_t>(product1 >> 32) ^ counter.word[1] ^ key0,
-                       static_cast<std::uint32_t>(product1),
-                       static_cast<std::uint32_t>(product0 >> 32) ^ counter.word[3] ^ key1,
-                       static_cast<std::uint32_t>(product0)}};
+    counter = Philox4{
+        {static_cast<std::uint32_t>(product1 >> 32) ^ counter.word[1] ^ key0, static_cast<std::uint32_t>(product1),
+         static_cast<std::uint32_t>(product0 >> 32) ^ counter.word[3] ^ key1, static_cast<std::uint32_t>(product0)}};
     key0 += 0x9E3779B9u;
     key1 += 0xBB67AE85u;
   }

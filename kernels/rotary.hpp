@@ -5,8 +5,8 @@
 
 namespace fourfold::kernels {
 
-// In place on `heads` heads of size d side by side from column `first_col` of x (R x anything). Row r stands at position
-// offset + r % tokens. Backward turns the other way.
+// In place on `heads` heads of size d side by side from column `first_col` of x (R x anything). Row r stands at
+// position offset + r % tokens. Backward turns the other way.
 template <class T>
 void rotary_forward(const Space& space, Index heads, Index head_dim, Index first_col, Index tokens, Index offset,
                     double theta, Matrix<T> x);

@@ -1,6 +1,6 @@
-// Names for numbers, views and index types, once. Kernels are labelled free functions on unmanaged row-major views: first
-// the execution space, then const inputs, then outputs. No MPI, no deck, no allocation inside (a family that needs scratch
-// asks for it). Callers name the scalar: `gelu_forward<T>(space, x, y)`.
+// Names for numbers, views and index types, once. Kernels are labelled free functions on unmanaged row-major views:
+// first the execution space, then const inputs, then outputs. No MPI, no deck, no allocation inside (a family that
+// needs scratch asks for it). Callers name the scalar: `gelu_forward<T>(space, x, y)`.
 //
 // Shapes: R rows (tokens), D width, V vocabulary, H heads, K KV heads, d head size. Row counts may be zero.
 #pragma once

@@ -19,7 +19,7 @@ struct AdamW {
   Index step = 1;
 };
 template <class T>
-void adamw_update(const Space& space, Vector<const T> grad, double scale, const AdamW& options, Vector<T> w, Vector<T> m,
-                  Vector<T> v);
+void adamw_update(const Space& space, Vector<const T> grad, double scale, const AdamW& options, Vector<T> w,
+                  Vector<T> m, Vector<T> v);
 
 }  // namespace fourfold::kernels

@@ -4,7 +4,7 @@
 
 namespace fourfold {
 
-GridComms::GridComms(const Communicator& world, const ProcessGrid& grid, const std::vector<AxisSet>& sets)
+GridComms::GridComms(const Communicator& world, const ProcessGrid& grid, const std::vector<GroupKey>& sets)
     : world_(world), grid_(grid) {
   FOURFOLD_ASSERT(world.size() == grid.ranks(), "the grid has " + std::to_string(grid.ranks()) +
                                                     " ranks, the job has " + std::to_string(world.size()));
@@ -13,27 +13,27 @@ GridComms::GridComms(const Communicator& world, const ProcessGrid& grid, const s
   for (int s = 1; s < grid_.stages(); ++s) equal_stages = equal_stages && grid_.stage(s) == grid_.stage(0);
 
   // All members of a group see the same members in each of their sets, so they make and share the same communicators.
-  std::map<std::vector<int>, AxisSet> first_with;
-  for (const AxisSet axes : sets) {
-    if (groups_.contains(axes) || (axes.has(Axis::stage) && !equal_stages)) continue;
-    const std::vector<int> members = grid_.group(world.rank(), axes);
-    const auto [same, is_new] = first_with.emplace(members, axes);
+  std::map<std::vector<int>, GroupKey> first_with;
+  for (const GroupKey& key : sets) {
+    if (groups_.contains(key) || (key.axes.has(Axis::stage) && !equal_stages)) continue;
+    const std::vector<int> members = grid_.group(world.rank(), key);
+    const auto [same, is_new] = first_with.emplace(members, key);
     if (!is_new) {
-      groups_.emplace(axes, groups_.at(same->second).alias(axes.name()));
+      groups_.emplace(key, groups_.at(same->second).alias(key.name()));
       continue;
     }
-    groups_.emplace(axes, Communicator(world, members, axes.name()));
+    groups_.emplace(key, Communicator(world, members, key.name()));
     if (members.size() > 1) ++made_;
   }
 }
 
-const Communicator& GridComms::group(AxisSet axes) const {
-  const auto found = groups_.find(axes);
+const Communicator& GridComms::group(GroupKey key) const {
+  const auto found = groups_.find(key);
   if (found != groups_.end()) return found->second;
   std::string known;
   for (const auto& [set, communicator] : groups_) known += (known.empty() ? "" : ", ") + set.name();
-  assertion_failed("groups_.contains(axes)", __FILE__, __LINE__,
-                   "no communicator was made for '" + axes.name() + "', only for " + known);
+  assertion_failed("groups_.contains(key)", __FILE__, __LINE__,
+                   "no communicator was made for '" + key.name() + "', only for " + known);
 }
 
 std::string GridComms::summary() const {
@@ -45,16 +45,17 @@ std::string GridComms::summary() const {
   return (text.empty() ? "no group of more than one rank" : text) + "; " + std::to_string(made_) + " MPI communicators";
 }
 
-std::vector<AxisSet> dense_axis_sets() {
+std::vector<GroupKey> dense_axis_sets(int row_block) {
   const std::vector<AxisSet> axes = {{Axis::data}, {Axis::depth}, {Axis::row}, {Axis::col}};
-  std::vector<AxisSet> sets;
+  std::vector<GroupKey> sets;
   for (unsigned chosen = 1; chosen < 1u << axes.size(); ++chosen) {
     AxisSet set;
     for (std::size_t i = 0; i < axes.size(); ++i)
       if ((chosen >> i & 1u) != 0) set = set | axes[i];
     sets.push_back(set);
+    if (row_block > 1 && !set.has(Axis::row)) sets.push_back(GroupKey(set, row_block));
   }
-  sets.push_back({Axis::stage});
+  sets.push_back(AxisSet{Axis::stage});
   return sets;
 }
 

@@ -16,13 +16,13 @@ class GridComms {
   // in `sets`, named by the set. Cheap where it can be: a group of one rank makes none, and sets with the same members
   // (their other axes have one coordinate) share one. A set with `stage` is left out where the stages have different
   // grids.
-  GridComms(const Communicator& world, const ProcessGrid& grid, const std::vector<AxisSet>& sets);
+  GridComms(const Communicator& world, const ProcessGrid& grid, const std::vector<GroupKey>& sets);
 
   const ProcessGrid& grid() const { return grid_; }
   const Communicator& world() const { return world_; }
   const Coordinates& here() const { return here_; }
   // Errors: assertion that lists the sets that exist when asked for another one.
-  const Communicator& group(AxisSet axes) const;
+  const Communicator& group(GroupKey key) const;
   int made() const { return made_; }  // MPI communicators
   // "data (4 ranks), row (2 ranks), data+row (8 ranks); 3 MPI communicators": this rank's groups of more than one rank.
   std::string summary() const;
@@ -31,11 +31,12 @@ class GridComms {
   const Communicator& world_;
   ProcessGrid grid_;
   Coordinates here_;
-  std::map<AxisSet, Communicator> groups_;
+  std::map<GroupKey, Communicator> groups_;
   int made_ = 0;
 };
 
-// The sets that dense layers, the gradient reducer and the optimizer use: every set of dense axes, and {stage}.
-std::vector<AxisSet> dense_axis_sets();
+// The sets that dense layers, the gradient reducer and the optimizer use: every set of dense axes, and {stage}; where
+// row_block > 1 neighbours on row hold the same KV head, also those with such a block.
+std::vector<GroupKey> dense_axis_sets(int row_block = 1);
 
 }  // namespace fourfold

@@ -221,7 +221,9 @@ std::string grids_that_fit(const Check& check, std::int64_t ranks) {
     if (model.kind == ModelKind::transformer && check.sound({"model.layers"}) && stages > model.layers) break;
     for (const DenseShape& dense : dense_factorisations(static_cast<int>(ranks / stages))) {
       if (heads_known && (model.heads % dense.row != 0 || !kv_heads_fit(model.kv_heads, dense.row))) continue;
-      if (check.sound({"batch.global"}) && deck.batch.global > 0 && deck.batch.global % dense.coordinates() != 0) {
+      ParallelDeck tried = asked;
+      tried.dense = dense;
+      if (check.sound({"batch.global"}) && deck.batch.global > 0 && deck.batch.global % tried.coordinates() != 0) {
         continue;
       }
       const double data = check.given("parallel.dense.data") ? 0.5 * change(dense.data, asked.dense.data) : 0.0;
@@ -292,6 +294,13 @@ void moe_grid_rule(const Check& check) {
   }
 }
 
+void depth_rules(const Check& check) {
+  const Deck& deck = check.deck;
+  if (deck.parallel.depth_splits == DepthSplits::sequence && deck.model.kind == ModelKind::mlp) {
+    check.add("parallel.depth_splits", "sequence needs tokens, an mlp has none; type batch");
+  }
+}
+
 // --- batch: global = micro x coordinates x micro_batches ---
 
 void batch_rules(const Check& check) {
@@ -304,11 +313,13 @@ void batch_rules(const Check& check) {
   }
   // Without a rank count only depth is known to divide the batch.
   const bool known = dense.data > 0;
-  const std::int64_t coordinates = capped_product({std::max(dense.data, 1), dense.depth});
+  const bool by_sample = check.deck.parallel.depth_splits == DepthSplits::batch;  // else depth splits tokens
+  const std::int64_t depth = by_sample ? dense.depth : 1;
+  const std::int64_t coordinates = capped_product({std::max(dense.data, 1), depth});
   if (coordinates > kMostRanks) return;
   const std::string places =
-      known ? number(coordinates) + " coordinates (data " + number(dense.data) + " x depth " + number(dense.depth) + ")"
-            : "data x depth " + number(dense.depth);
+      known ? number(coordinates) + " coordinates (data " + number(dense.data) + " x depth " + number(depth) + ")"
+            : "data x depth " + number(depth);
   if (batch.global > kMostGlobal) {
     check.add("batch.global", "micro x coordinates x micro_batches is more than " + number(kMostGlobal) + " samples");
     return;
@@ -364,6 +375,7 @@ std::vector<DeckError> cross_check(const Deck& deck, std::optional<std::int64_t>
   stage_rule(check);
   rank_rules(check);
   moe_grid_rule(check);
+  depth_rules(check);
   batch_rules(check);
   return errors;
 }

@@ -128,13 +128,32 @@ struct NumericsDeck {
   bool operator==(const NumericsDeck&) const = default;
 };
 
+// What the depth axis splits: whole samples, or the tokens of each (long contexts).
+enum class DepthSplits { batch, sequence };
+// Attention between its products: every col rank repeats it, or each does a part of the heads and sequences.
+enum class AttentionSplit { row, col };
+
 struct ParallelDeck {
   int stages = 1;
   DenseShape dense;             // dense.data 0 until the rank count is known ("what the ranks leave")
   std::optional<MoeShape> moe;  // default: replica = what the ranks of a stage leave (0 until they are known)
   std::string schedule = "1f1b";
+  DepthSplits depth_splits = DepthSplits::batch;
+  bool sequence_shard = false;
+  AttentionSplit attention_split = AttentionSplit::row;  // key: attention.split
+  bool overlap = true;
+  // Parts that the batch is cut into.
+  std::int64_t coordinates() const {
+    return depth_splits == DepthSplits::batch ? dense.coordinates() : std::int64_t{dense.data};
+  }
   bool operator==(const ParallelDeck&) const = default;
 };
+
+// Neighbours on row that hold the same KV head: row / kv_heads where row is larger, else 1.
+inline int kv_sharers(const ModelDeck& model, int row) {
+  if (model.kind != ModelKind::transformer || row <= model.kv_heads) return 1;
+  return row / static_cast<int>(model.kv_heads);
+}
 
 struct EvalDeck {
   std::int64_t every = 0;    // 0: only at the end, if there is validation data

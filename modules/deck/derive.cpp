@@ -54,12 +54,13 @@ void derive_grid(Deck& deck, std::optional<std::int64_t> ranks) {
   if (dense.data == 0 && ranks) {
     dense.data = extent(*ranks, capped_product({deck.parallel.stages, dense.depth, dense.row, dense.col}));
   } else if (dense.data == 0 && batch.global > 0 && batch.micro > 0 && batch.micro_batches > 0) {
-    dense.data = extent(batch.global, capped_product({batch.micro, batch.micro_batches, dense.depth}));
+    const int depth = deck.parallel.depth_splits == DepthSplits::batch ? dense.depth : 1;
+    dense.data = extent(batch.global, capped_product({batch.micro, batch.micro_batches, depth}));
   }
   if (dense.data == 0) return;
   const std::int64_t size = capped_product({dense.data, dense.depth, dense.row, dense.col});
   if (size > std::numeric_limits<int>::max()) return;
-  derive_batch(batch, dense.coordinates());
+  derive_batch(batch, deck.parallel.coordinates());
   if (!deck.parallel.moe) deck.parallel.moe = MoeShape{0, 1, 1, 1};
   MoeShape& moe = *deck.parallel.moe;
   if (moe.replica == 0) moe.replica = extent(dense.size(), capped_product({moe.expert, moe.row, moe.col}));

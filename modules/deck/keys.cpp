@@ -368,6 +368,14 @@ std::vector<DeckKey> make_table() {
   add(choice("parallel.schedule", "order of the micro-batches in the pipeline",
              {"gpipe", "1f1b", "interleaved", "layered", "zero_bubble", "geo"},
              [](auto& d) { return &d.parallel.schedule; }));
+  add(choice("parallel.depth_splits", "what the depth axis splits: samples, or the tokens of each (long contexts)",
+             {"batch", "sequence"}, [](auto& d) { return &d.parallel.depth_splits; }));
+  add(boolean("parallel.sequence_shard", "tokens between linear layers are split over row",
+              [](auto& d) { return &d.parallel.sequence_shard; }));
+  add(boolean("parallel.overlap", "movements run behind products where there are any",
+              [](auto& d) { return &d.parallel.overlap; }));
+  add(choice("attention.split", "row: col ranks repeat attention; col: they share its heads, then its sequences",
+             {"row", "col"}, [](auto& d) { return &d.parallel.attention_split; }));
 
   add(integer("eval.every", between(0, kMostSteps),
               "steps between evaluations; 0: at the end, if there is validation data",

@@ -10,10 +10,6 @@ std::vector<DeckError> not_built_yet(const Deck& deck, const std::string& file_n
   const auto refuse = [&](bool asked, const char* path, const std::string& instead) {
     if (asked) errors.push_back({file_name, 0, 0, path, "is not built yet; " + instead});
   };
-  const DenseShape& dense = deck.parallel.dense;
-  refuse(dense.depth > 1, "parallel.dense.depth", "set 1 (parallel.dense.data takes any number of ranks)");
-  refuse(dense.row > 1, "parallel.dense.row", "set 1 (parallel.dense.data takes any number of ranks)");
-  refuse(dense.col > 1, "parallel.dense.col", "set 1 (parallel.dense.data takes any number of ranks)");
   refuse(deck.parallel.stages > 1, "parallel.stages", "set 1");
   refuse(deck.parallel.schedule != "1f1b", "parallel.schedule", "set 1f1b");
   refuse(deck.model.moe.has_value(), "model.moe", "take the block away");

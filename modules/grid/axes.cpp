@@ -37,4 +37,8 @@ std::string AxisSet::name() const {
   return text.empty() ? "self" : text;
 }
 
+std::string GroupKey::name() const {
+  return row_block == 1 ? axes.name() : axes.name() + "+row/" + std::to_string(row_block);
+}
+
 }  // namespace fourfold

@@ -34,6 +34,22 @@ class AxisSet {
   unsigned bits_ = 0;
 };
 
+// A group of ranks: those that differ in the given axes and, where row_block > 1, also stand in one aligned block of so
+// many neighbours on row (the ranks that hold one KV head).
+struct GroupKey {
+  AxisSet axes;
+  int row_block = 1;
+
+  constexpr GroupKey() = default;
+  constexpr GroupKey(AxisSet axes_in, int row_block_in = 1) : axes(axes_in), row_block(row_block_in) {}
+  constexpr GroupKey(std::initializer_list<Axis> list) : axes(list) {}
+  constexpr bool has(Axis axis) const { return axes.has(axis); }
+  constexpr bool empty() const { return axes.empty() && row_block == 1; }
+  constexpr bool operator==(const GroupKey&) const = default;
+  constexpr auto operator<=>(const GroupKey&) const = default;
+  std::string name() const;  // "data", "data+row/2"
+};
+
 struct DenseShape {
   int data = 1, depth = 1, row = 1, col = 1;
   std::int64_t size() const { return std::int64_t{data} * depth * row * col; }

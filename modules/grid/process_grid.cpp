@@ -190,21 +190,29 @@ int ProcessGrid::rank_at_moe(const Coordinates& where) const {
   return rank_of_slot(first_slot(where.stage) + slot_in_stage(where, view_of(stage(where.stage).moe)));
 }
 
-std::vector<int> ProcessGrid::group(int rank, AxisSet axes) const {
+std::vector<int> ProcessGrid::group(int rank, GroupKey key) const {
+  const AxisSet axes = key.axes;
   const bool moe = share(axes, kMoeAxes);
-  FOURFOLD_ASSERT(!(moe && share(axes, kDenseAxes)), "one group has axes of one view: " + axes.name());
+  FOURFOLD_ASSERT(!(moe && (share(axes, kDenseAxes) || key.row_block > 1)),
+                  "one group has axes of one view: " + key.name());
   const int slot = slot_of(rank);
   const int mine = stage_of_slot(slot);
   const View view = moe ? view_of(stage(mine).moe) : view_of(stage(mine).dense);
+  // How many neighbours on an axis belong together.
+  const auto together = [&](Axis axis, int extent) {
+    if (axes.has(axis)) return extent;
+    if (axis != Axis::row || key.row_block == 1) return 1;
+    FOURFOLD_ASSERT(extent % key.row_block == 0, "row is cut into equal blocks: " + key.name());
+    return key.row_block;
+  };
 
-  int corner = slot - first_slot(mine);  // of the group: 0 on every axis asked for
+  int corner = slot - first_slot(mine);  // of the group: its lowest place on every axis
   std::size_t size = 1;
   int stride = 1;
   for (const auto& [axis, extent] : view) {
-    if (axes.has(axis)) {
-      corner -= corner / stride % extent * stride;
-      size *= static_cast<std::size_t>(extent);
-    }
+    const int block = together(axis, extent);
+    corner -= corner / stride % extent % block * stride;
+    size *= static_cast<std::size_t>(block);
     stride *= extent;
   }
 
@@ -214,11 +222,10 @@ std::vector<int> ProcessGrid::group(int rank, AxisSet axes) const {
   members.push_back(corner);
   stride = 1;
   for (const auto& [axis, extent] : view) {
-    if (axes.has(axis)) {
-      const std::size_t inner = members.size();
-      for (int at = 1; at < extent; ++at) {
-        for (std::size_t i = 0; i < inner; ++i) members.push_back(members[i] + at * stride);
-      }
+    const int block = together(axis, extent);
+    const std::size_t inner = members.size();
+    for (int at = 1; at < block; ++at) {
+      for (std::size_t i = 0; i < inner; ++i) members.push_back(members[i] + at * stride);
     }
     stride *= extent;
   }

@@ -40,7 +40,7 @@ class ProcessGrid {
   // axis of the numbering fastest). The empty set gives {rank}. {stage}: the ranks at the same place of every stage,
   // where all stages have equal grids. Errors: assertion when axes of both views are mixed, or when stages with unequal
   // grids are asked for {stage}.
-  std::vector<int> group(int rank, AxisSet axes) const;
+  std::vector<int> group(int rank, GroupKey key) const;
 
   std::string table() const;  // rank -> coordinates, one line a rank, aligned
 

@@ -1,6 +1,7 @@
 #include "layers/attention.hpp"
 
 #include <cmath>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "kernels/rotary.hpp"
@@ -26,10 +27,34 @@ Segment head_segment(const LayerContext<T>& context, const std::string& name, In
   segment.name = name;
   segment.features = heads * head_dim;
   segment.held = {held.begin * head_dim, held.end * head_dim};
-  const int sharers = context.extent(Axis::row) > heads ? context.extent(Axis::row) / static_cast<int>(heads) : 1;
-  segment.owner = context.place(Axis::row) % sharers == 0;
+  segment.sharers = context.extent(Axis::row) > heads ? context.extent(Axis::row) / static_cast<int>(heads) : 1;
   segment.init = std::move(init);
   return segment;
+}
+
+template <class T>
+kernels::Heads<const T> read_only(const kernels::Heads<T>& heads) {
+  return {heads.data, heads.stride, heads.heads};
+}
+
+// The same heads, `rows` rows further down.
+template <class T>
+kernels::Heads<T> down(const kernels::Heads<T>& heads, Index rows) {
+  return {heads.data + rows * heads.stride, heads.stride, heads.heads};
+}
+
+template <class T>
+kernels::Heads<T> all_heads(const Tensor<T>& x, Index heads) {
+  return {x.data(), x.cols(), heads};
+}
+
+// Col rank `col`'s place among heads and sequences: KV heads as far as they divide, sequences for the rest.
+struct ColPlace {
+  int head_parts, head_part, sequence_parts, sequence_part;
+};
+ColPlace place_over_col(Index kv_heads, int cols, int col) {
+  const int head_parts = static_cast<int>(std::gcd(kv_heads, static_cast<Index>(cols)));
+  return {head_parts, col % head_parts, cols / head_parts, col / head_parts};
 }
 
 }  // namespace
@@ -44,113 +69,215 @@ Attention<T>::Attention(const LayerContext<T>& context, const std::string& name,
       q_(context,
          {head_segment(context, name + ".q.weight", options.heads, heads_held_, options.head_dim,
                        init(name + ".q.weight", options.width, false))},
-         options.width, {Orientation{}, options.qkv_bias}),
+         options.width, {Orientation{}, options.qkv_bias, true}),
       kv_(context,
           {head_segment(context, name + ".k.weight", options.kv_heads, kv_held_, options.head_dim,
                         init(name + ".k.weight", options.width, false)),
            head_segment(context, name + ".v.weight", options.kv_heads, kv_held_, options.head_dim,
                         init(name + ".v.weight", options.width, false))},
-          options.width, {Orientation{}, options.qkv_bias}),
+          options.width, {Orientation{}, options.qkv_bias, true}),
       output_(context,
               {even_segment(context, name + ".output.weight", options.width, Axis::col,
                             init(name + ".output.weight", options.heads * options.head_dim, true))},
-              options.heads * options.head_dim, {Orientation{}.swapped(), options.output_bias}) {}
+              options.heads * options.head_dim, {Orientation{}.swapped(), options.output_bias, true}) {}
 
 template <class T>
-kernels::AttentionShape Attention<T>::shape(Index sequences, Index query_tokens, Index key_tokens) const {
+TokenLayout Attention<T>::q_layout(const Rows& rows, int col) const {
+  const ColPlace place = place_over_col(kv_held_.size(), context_.extent(Axis::col), col);
+  const Range heads = part(heads_held_.size(), place.head_parts, place.head_part);
+  const Range sequences = part(rows.sequences, place.sequence_parts, place.sequence_part);
+  TokenLayout layout;
+  layout.width = heads.size() * options_.head_dim;
+  for (const Range& range : rows.ranges) {
+    layout.blocks.push_back({sequences, range, {heads.begin * options_.head_dim, heads.end * options_.head_dim}});
+  }
+  return layout;
+}
+
+template <class T>
+TokenLayout Attention<T>::kv_layout(const Rows& rows, bool over_col, int col) const {
+  const Index width = kv_held_.size() * options_.head_dim;
+  if (!over_col) return rows.layout({0, 2 * width});
+  const ColPlace place = place_over_col(kv_held_.size(), context_.extent(Axis::col), col);
+  const Range heads = part(kv_held_.size(), place.head_parts, place.head_part);
+  const Range sequences = part(rows.sequences, place.sequence_parts, place.sequence_part);
+  TokenLayout layout;
+  layout.width = heads.size() * options_.head_dim;
+  for (const Index first : {Index{0}, width}) {  // keys, then values
+    for (const Range& range : rows.ranges) {
+      const Index begin = first + heads.begin * options_.head_dim;
+      layout.blocks.push_back({sequences, range, {begin, begin + layout.width}});
+    }
+  }
+  return layout;
+}
+
+template <class T>
+typename Attention<T>::Work Attention<T>::plan_work(const RowPlan<T>& plan) const {
+  const Rows& rows = plan.coordinate;
+  Work work;
+  work.rows = rows;
+  work.q_heads = {0, heads_held_.size()};
+  work.kv_heads = {0, kv_held_.size()};
+  const int cols = context_.extent(Axis::col);
+  const int col = context_.place(Axis::col);
+  work.heads_over_col = context_.options.attention_over_col && cols > 1 && !plan.cached;
+  if (work.heads_over_col) {
+    const ColPlace place = place_over_col(kv_held_.size(), cols, col);
+    work.q_heads = part(heads_held_.size(), place.head_parts, place.head_part);
+    work.kv_heads = part(kv_held_.size(), place.head_parts, place.head_part);
+    work.rows.sequences = part(rows.sequences, place.sequence_parts, place.sequence_part).size();
+    std::vector<TokenLayout> q_parts, kv_parts;
+    for (int c = 0; c < cols; ++c) {
+      q_parts.push_back(q_layout(rows, c));
+      kv_parts.push_back(kv_layout(rows, true, c));
+    }
+    const Communicator& group = context_.comms.group(AxisSet{Axis::col});
+    const Summation summation = context_.options.summation;
+    const Index kv_width = 2 * kv_held_.size() * options_.head_dim;
+    work.q_over_col = std::make_unique<LayoutGather<T>>(
+        group, context_.pool, std::move(q_parts), rows.layout({0, heads_held_.size() * options_.head_dim}), summation);
+    work.kv_over_col = std::make_unique<LayoutGather<T>>(group, context_.pool, std::move(kv_parts),
+                                                         rows.layout({0, kv_width}), summation);
+  }
+  for (const Range& range : rows.ranges) work.key_rows += range.size();
+  if (plan.depth_parts && context_.extent(Axis::depth) > 1) {
+    work.key_rows = plan.sequence_tokens;
+    std::vector<TokenLayout> parts;
+    for (int z = 0; z < context_.extent(Axis::depth); ++z) {
+      Rows theirs = rows;
+      theirs.ranges = depth_token_ranges(plan.sequence_tokens, context_.extent(Axis::depth), z);
+      parts.push_back(kv_layout(theirs, work.heads_over_col, col));
+    }
+    Rows whole = rows;
+    whole.ranges = {{0, plan.sequence_tokens}};
+    work.kv_over_depth =
+        std::make_unique<LayoutGather<T>>(context_.comms.group(AxisSet{Axis::depth}), context_.pool, std::move(parts),
+                                          kv_layout(whole, work.heads_over_col, col), context_.options.summation);
+  }
+  return work;
+}
+
+template <class T>
+typename Attention<T>::KeysValues Attention<T>::split_keys_values(const Work& work, const Tensor<T>& kv) const {
+  const Index heads = work.kv_heads.size();
+  const Index to_values = work.heads_over_col ? kv.rows() / 2 * kv.cols() : heads * options_.head_dim;
+  return {{kv.data(), kv.cols(), heads}, {kv.data() + to_values, kv.cols(), heads}};
+}
+
+template <class T>
+void Attention<T>::rotate(const Work& work, const Tensor<T>& q, const Tensor<T>& kv, bool backward) const {
+  if (!options_.rotary) return;
+  const auto turn = backward ? kernels::rotary_backward<T> : kernels::rotary_forward<T>;
+  for_each_range(work.rows, [&](Index first, Index count, Range range) {
+    turn(Space(), work.q_heads.size(), options_.head_dim, 0, range.size(), range.begin, options_.rope_theta,
+         row_block(q, first, count));
+    turn(Space(), work.kv_heads.size(), options_.head_dim, 0, range.size(), range.begin, options_.rope_theta,
+         row_block(kv, first, count));
+  });
+}
+
+template <class T>
+kernels::AttentionShape Attention<T>::shape(const Work& work, Range queries) const {
   kernels::AttentionShape s;
-  s.batch = sequences;
-  s.query_tokens = query_tokens;
-  s.key_tokens = key_tokens;
-  s.first_query = key_tokens - query_tokens;
+  s.batch = work.rows.sequences;
+  s.query_tokens = queries.size();
+  s.key_tokens = queries.end;
+  s.key_rows = work.key_rows;
+  s.first_query = queries.begin;
   s.head_dim = options_.head_dim;
   s.scale = 1.0 / std::sqrt(static_cast<double>(options_.head_dim));
   s.heads_per_kv = options_.heads / options_.kv_heads;
-  s.first_head = heads_held_.begin;
-  s.first_kv = kv_held_.begin;
+  s.first_head = heads_held_.begin + work.q_heads.begin;
+  s.first_kv = kv_held_.begin + work.kv_heads.begin;
   return s;
 }
 
 template <class T>
-kernels::Heads<T> Attention<T>::heads(const Tensor<T>& tensor, Index first_col, Index count) const {
-  return {tensor.data() + first_col, tensor.cols(), count};
-}
-
-namespace {
-
-template <class T>
-kernels::Heads<const T> read_only(const kernels::Heads<T>& heads) {
-  return {heads.data, heads.stride, heads.heads};
-}
-
-}  // namespace
-
-template <class T>
-Tensor<T> Attention<T>::forward(const Pass<T>& pass, const Tensor<T>& x, AttentionCache<T>* cache, Kept* kept) const {
+Tensor<T> Attention<T>::forward(const RowPlan<T>& rows, const Tensor<T>& stream, AttentionCache<T>* cache,
+                                Kept* kept) const {
   const Space space;
-  const Index tokens = pass.batch->tokens;
-  const Index past = cache != nullptr ? cache->length : 0;
-  Tensor<T> q = q_.forward(x, kept != nullptr ? &kept->q_linear : nullptr);
-  Tensor<T> kv = kv_.forward(x, kept != nullptr ? &kept->kv_linear : nullptr);
-  if (options_.rotary) {
-    kernels::rotary_forward<T>(space, heads_held_.size(), options_.head_dim, 0, tokens, past, options_.rope_theta,
-                               q.matrix());
-    kernels::rotary_forward<T>(space, kv_held_.size(), options_.head_dim, 0, tokens, past, options_.rope_theta,
-                               kv.matrix());
-  }
-  kernels::Heads<T> keys = heads(kv, 0, kv_held_.size());
-  kernels::Heads<T> values = heads(kv, kv_cols(), kv_held_.size());
+  const auto over_row = rows.over_row(context_, stream.cols());
+  Work work = plan_work(rows);
+  const Tensor<T> x = over_row ? over_row->gather(stream, Phase::forward) : stream;
+  const Tensor<T> q =
+      q_.forward(x, kept != nullptr ? &kept->q_linear : nullptr, {nullptr, work.q_over_col.get(), true});
+  Tensor<T> kv = kv_.forward(x, kept != nullptr ? &kept->kv_linear : nullptr, {nullptr, work.kv_over_col.get(), true});
+  rotate(work, q, kv, false);
+  if (work.kv_over_depth) kv = work.kv_over_depth->gather(kv, Phase::forward);
+  KeysValues all = split_keys_values(work, kv);
   if (cache != nullptr) {
-    FOURFOLD_ASSERT(pass.batch->sequences == 1 && past + tokens <= cache->keys.rows(), "one sequence that fits");
-    const auto rest = [&](const Tensor<T>& t) {
-      return kernels::Matrix<T>(t.data() + past * t.cols(), tokens, t.cols());
-    };
-    kernels::copy_columns<T>(space, kv.matrix(), 0, kv_cols(), rest(cache->keys), 0);
-    kernels::copy_columns<T>(space, kv.matrix(), kv_cols(), kv_cols(), rest(cache->values), 0);
-    cache->length += tokens;
-    keys = heads(cache->keys, 0, kv_held_.size());
-    values = heads(cache->values, 0, kv_held_.size());
+    const Index width = kv_held_.size() * options_.head_dim;
+    FOURFOLD_ASSERT(rows.coordinate.sequences == 1 && cache->length + kv.rows() <= cache->keys.rows(),
+                    "a cache is of one sequence that fits");
+    kernels::copy_columns<T>(space, kv.matrix(), 0, width, row_block(cache->keys, cache->length, kv.rows()), 0);
+    kernels::copy_columns<T>(space, kv.matrix(), width, width, row_block(cache->values, cache->length, kv.rows()), 0);
+    cache->length += kv.rows();
+    work.key_rows = cache->keys.rows();
+    all = {all_heads(cache->keys, kv_held_.size()), all_heads(cache->values, kv_held_.size())};
   }
-  const kernels::AttentionShape s = shape(pass.batch->sequences, tokens, past + tokens);
+  const Index heads = work.q_heads.size();
   Tensor<T> out(context_.pool, MemoryTag::activations, q.rows(), q.cols());
-  const Tensor<kernels::Acc<T>> lse(context_.pool, MemoryTag::activations, s.batch * heads_held_.size(), tokens);
-  const Tensor<T> scratch(context_.pool, MemoryTag::buffers, 1, kernels::attention_scratch<T>(s));
-  kernels::attention_forward<T>(space, s, read_only(heads(q, 0, heads_held_.size())), read_only(keys),
-                                read_only(values), heads(out, 0, heads_held_.size()), lse.vector(), scratch.vector());
+  const Tensor<kernels::Acc<T>> lse(context_.pool, MemoryTag::activations, q.rows(), heads);
+  for_each_range(work.rows, [&](Index first, Index count, Range range) {
+    const kernels::AttentionShape s = shape(work, range);
+    const Tensor<T> scratch(context_.pool, MemoryTag::buffers, 1, kernels::attention_scratch<T>(s));
+    kernels::attention_forward<T>(space, s, read_only(down(all_heads(q, heads), first)), read_only(all.keys),
+                                  read_only(all.values), down(all_heads(out, heads), first),
+                                  kernels::Vector<kernels::Acc<T>>(lse.data() + first * heads, count * heads),
+                                  scratch.vector());
+  });
   if (kept != nullptr) {
     kept->q = q;
     kept->kv = kv;
     kept->out = out;
     kept->lse = lse;
   }
-  return output_.forward(out, kept != nullptr ? &kept->output_linear : nullptr);
+  return output_.forward(out, kept != nullptr ? &kept->output_linear : nullptr,
+                         {work.q_over_col.get(), over_row.get(), false});
 }
 
 template <class T>
-Tensor<T> Attention<T>::backward_input(const Pass<T>& pass, const Tensor<T>& dy, Kept& kept) const {
+Tensor<T> Attention<T>::backward_input(const RowPlan<T>& rows, const Tensor<T>& dy, Kept& kept) const {
   const Space space;
-  const Index tokens = pass.batch->tokens;
-  const Index held = heads_held_.size();
-  const Tensor<T> dout = output_.backward_input(dy, kept.output_linear);
-  const kernels::AttentionShape s = shape(pass.batch->sequences, tokens, tokens);
+  const auto over_row = rows.over_row(context_, dy.cols());
+  const Work work = plan_work(rows);
+  const Index heads = work.q_heads.size();
+  const Tensor<T> dout = output_.backward_input(dy, kept.output_linear, {work.q_over_col.get(), over_row.get(), false});
   Tensor<T> dq(context_.pool, MemoryTag::activations, kept.q.rows(), kept.q.cols());
   Tensor<T> dkv(context_.pool, MemoryTag::activations, kept.kv.rows(), kept.kv.cols());
-  const Tensor<T> scratch(context_.pool, MemoryTag::buffers, 1, kernels::attention_scratch<T>(s));
-  kernels::attention_backward<T>(
-      space, s, read_only(heads(kept.q, 0, held)), read_only(heads(kept.kv, 0, kv_held_.size())),
-      read_only(heads(kept.kv, kv_cols(), kv_held_.size())), read_only(heads(kept.out, 0, held)), kept.lse.vector(),
-      read_only(heads(dout, 0, held)), heads(dq, 0, held), heads(dkv, 0, kv_held_.size()),
-      heads(dkv, kv_cols(), kv_held_.size()), scratch.vector());
-  if (options_.rotary) {
-    kernels::rotary_backward<T>(space, held, options_.head_dim, 0, tokens, 0, options_.rope_theta, dq.matrix());
-    kernels::rotary_backward<T>(space, kv_held_.size(), options_.head_dim, 0, tokens, 0, options_.rope_theta,
-                                dkv.matrix());
-  }
+  const KeysValues all = split_keys_values(work, kept.kv);
+  // The first range writes the gradients of the keys it sees, the others add; later keys than a range's end see
+  // nothing.
+  const bool several = work.rows.ranges.size() > 1 || work.kv_over_depth != nullptr;
+  if (several) kernels::fill<T>(space, 0, dkv.vector());
+  for_each_range(work.rows, [&](Index first, Index count, Range range) {
+    const kernels::AttentionShape s = shape(work, range);
+    const Tensor<T> scratch(context_.pool, MemoryTag::buffers, 1, kernels::attention_scratch<T>(s));
+    Tensor<T> part = dkv;
+    if (several) {
+      part = Tensor<T>(context_.pool, MemoryTag::buffers, dkv.rows(), dkv.cols());
+      kernels::fill<T>(space, 0, part.vector());
+    }
+    const KeysValues gradients = split_keys_values(work, part);
+    kernels::attention_backward<T>(
+        space, s, read_only(down(all_heads(kept.q, heads), first)), read_only(all.keys), read_only(all.values),
+        read_only(down(all_heads(kept.out, heads), first)),
+        kernels::Vector<const kernels::Acc<T>>(kept.lse.data() + first * heads, count * heads),
+        read_only(down(all_heads(dout, heads), first)), down(all_heads(dq, heads), first), gradients.keys,
+        gradients.values, scratch.vector());
+    if (several) kernels::add<T>(space, part.vector(), dkv.vector());
+  });
   kept.q = kept.kv = kept.out = Tensor<T>();
-  const Tensor<T> dx = q_.backward_input(dq, kept.q_linear);
-  const Tensor<T> dx_kv = kv_.backward_input(dkv, kept.kv_linear);
+  if (work.kv_over_depth) dkv = work.kv_over_depth->scatter_sum(dkv, Phase::backward);
+  rotate(work, dq, dkv, true);
+  const Tensor<T> dx = q_.backward_input(dq, kept.q_linear, {nullptr, work.q_over_col.get(), true});
+  const Tensor<T> dx_kv = kv_.backward_input(dkv, kept.kv_linear, {nullptr, work.kv_over_col.get(), true});
   kernels::add<T>(space, dx_kv.vector(), dx.vector());
-  return dx;
+  return q_.finish_input_gradient(dx, over_row.get(), [&] {
+    q_.backward_weight(kept.q_linear);
+    kv_.backward_weight(kept.kv_linear);
+  });
 }
 
 template <class T>
@@ -163,8 +290,8 @@ void Attention<T>::backward_weight(Kept& kept) const {
 template <class T>
 AttentionCache<T> Attention<T>::make_cache(Index capacity) const {
   AttentionCache<T> cache;
-  cache.keys = Tensor<T>(context_.pool, MemoryTag::activations, capacity, kv_cols());
-  cache.values = Tensor<T>(context_.pool, MemoryTag::activations, capacity, kv_cols());
+  cache.keys = Tensor<T>(context_.pool, MemoryTag::activations, capacity, kv_held_.size() * options_.head_dim);
+  cache.values = Tensor<T>(context_.pool, MemoryTag::activations, capacity, kv_held_.size() * options_.head_dim);
   return cache;
 }
 

@@ -2,13 +2,17 @@
 // row or row divides them (then row / K neighbours hold the same KV head).
 //   q = Wq x, k = Wk x, v = Wv x (k and v in one product); rotary positions on q and k; o = attention(q, k, v); y = Wo
 //   o
+//
+// options.attention_over_col: the work between the products is cut over col too, by KV heads as far as they go, then by
+// sequences: the sum over col after the first products becomes a reduce-scatter, and o is gathered over col.
+// options.depth_sequence: k and v are gathered over depth, whose ranks hold parts of the sequences.
 #pragma once
 
 #include <string>
 
 #include "kernels/attention.hpp"
 #include "layers/linear.hpp"
-#include "layers/pass.hpp"
+#include "layers/rows.hpp"
 
 namespace fourfold {
 
@@ -27,24 +31,41 @@ class Attention {
  public:
   struct Kept {
     typename Linear<T>::Kept q_linear, kv_linear, output_linear;
-    Tensor<T> q, kv, out;
+    Tensor<T> q, kv, out;  // kv: as attention reads it, gathered over depth
     Tensor<kernels::Acc<T>> lse;
   };
 
   Attention(const LayerContext<T>& context, const std::string& name, const AttentionOptions& options,
             const InitializerFor& init);
 
-  // x: R x D/col, rows of whole sequences. With a cache: one sequence whose rows follow what the cache holds.
-  Tensor<T> forward(const Pass<T>& pass, const Tensor<T>& x, AttentionCache<T>* cache, Kept* kept) const;
-  Tensor<T> backward_input(const Pass<T>& pass, const Tensor<T>& dy, Kept& kept) const;
+  // x: rows of the stream x D/col. With a cache: one sequence whose rows follow what the cache holds.
+  Tensor<T> forward(const RowPlan<T>& rows, const Tensor<T>& x, AttentionCache<T>* cache, Kept* kept) const;
+  Tensor<T> backward_input(const RowPlan<T>& rows, const Tensor<T>& dy, Kept& kept) const;
   void backward_weight(Kept& kept) const;
 
   AttentionCache<T> make_cache(Index capacity) const;
 
  private:
-  kernels::AttentionShape shape(Index sequences, Index query_tokens, Index key_tokens) const;
-  kernels::Heads<T> heads(const Tensor<T>& tensor, Index first_col, Index count) const;
-  Index kv_cols() const { return kv_held_.size() * options_.head_dim; }
+  // This rank's part of the work between the products, and the movements into and out of it.
+  struct Work {
+    Rows rows;           // the queries' sequences and tokens
+    Range q_heads;       // among the heads held
+    Range kv_heads;      // among the KV heads held
+    Index key_rows = 0;  // rows a sequence in k and v
+    bool heads_over_col = false;
+    std::unique_ptr<LayoutGather<T>> q_over_col, kv_over_col, kv_over_depth;
+  };
+  Work plan_work(const RowPlan<T>& rows) const;
+  TokenLayout q_layout(const Rows& rows, int col) const;
+  TokenLayout kv_layout(const Rows& rows, bool over_col, int col) const;
+
+  struct KeysValues {
+    kernels::Heads<T> keys, values;
+  };
+  // k and v side by side in columns, or stacked in rows where col cuts heads.
+  KeysValues split_keys_values(const Work& work, const Tensor<T>& kv) const;
+  void rotate(const Work& work, const Tensor<T>& q, const Tensor<T>& kv, bool backward) const;
+  kernels::AttentionShape shape(const Work& work, Range queries) const;
 
   LayerContext<T> context_;
   AttentionOptions options_;

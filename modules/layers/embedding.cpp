@@ -13,19 +13,23 @@ Embedding<T>::Embedding(const LayerContext<T>& context, std::string name, Index 
       weight_(std::make_shared<Weight<T>>(
           context, std::vector{even_segment(context, std::move(name), vocab, Axis::row, std::move(init))}, width,
           context.part_of(width, Axis::col))),
-      sum_row_(context.comms.group({Axis::row}), context.summation) {}
+      use_(weight_->register_use(false)),
+      sum_row_(context.comms.group(AxisSet{Axis::row}), context.options.summation) {}
 
 template <class T>
-Tensor<T> Embedding<T>::forward(const Tensor<std::int32_t>& ids) const {
-  const UsableWeight<T> w = weight_->use(Phase::forward);
+Tensor<T> Embedding<T>::forward(const Tensor<std::int32_t>& ids, const LayoutGather<T>* over_row) const {
+  const UsableWeight<T> w = weight_->use(use_, Phase::forward);
   Tensor<T> y(context_.pool, MemoryTag::activations, ids.rows(), weight_->cols());
   kernels::embedding_forward<T>(Space(), ids.vector(), w.matrix, vocabulary_.begin, y.matrix());
+  if (over_row != nullptr) return over_row->scatter_sum(y, Phase::forward);
   sum_row_.forward(y);
   return y;
 }
 
 template <class T>
-void Embedding<T>::backward_weight(const Tensor<std::int32_t>& ids, const Tensor<T>& dy) const {
+void Embedding<T>::backward_weight(const Tensor<std::int32_t>& ids, const Tensor<T>& output_gradient,
+                                   const LayoutGather<T>* over_row) const {
+  const Tensor<T> dy = over_row != nullptr ? over_row->gather(output_gradient, Phase::backward) : output_gradient;
   weight_->add_gradient([&](kernels::Matrix<kernels::Acc<T>> dw, kernels::Write write) {
     const Space space;
     if (write == kernels::Write::overwrite) {
@@ -42,22 +46,26 @@ LearnedPositions<T>::LearnedPositions(const LayerContext<T>& context, std::strin
   ParamSpec spec;
   spec.name = std::move(name);
   spec.shard = Shard{{sequence, width}, {{0, sequence}, context.part_of(width, Axis::col)}, {0, sequence * width_}};
-  spec.sum_over = {Axis::data, Axis::depth};
-  spec.owner = context.place(Axis::row) == 0;
+  spec.sum_over = context.stream_sums();
+  spec.owner = spec.sum_over.has(Axis::row) || context.place(Axis::row) == 0;
   spec.init = std::move(init);
   param_ = context.store.declare(std::move(spec));
 }
 
 template <class T>
-void LearnedPositions<T>::forward(Index tokens, Index offset, const Tensor<T>& y) const {
+void LearnedPositions<T>::forward(const Rows& rows, const Tensor<T>& y) const {
   const kernels::Matrix<const T> table(param_->value.data(), param_->spec.shard.shape[0], width_);
-  kernels::position_forward<T>(Space(), table, tokens, offset, y.matrix());
+  for_each_range(rows, [&](Index first, Index count, Range range) {
+    kernels::position_forward<T>(Space(), table, range.size(), range.begin, row_block(y, first, count));
+  });
 }
 
 template <class T>
-void LearnedPositions<T>::backward_weight(Index tokens, const Tensor<T>& dy) const {
+void LearnedPositions<T>::backward_weight(const Rows& rows, const Tensor<T>& dy) const {
   const kernels::Matrix<kernels::Acc<T>> dtable(param_->grad.data(), param_->spec.shard.shape[0], width_);
-  kernels::position_backward<T>(Space(), dy.matrix(), tokens, 0, dtable);
+  for_each_range(rows, [&](Index first, Index count, Range range) {
+    kernels::position_backward<T>(Space(), row_block(dy, first, count), range.size(), range.begin, dtable);
+  });
 }
 
 template class Embedding<float>;

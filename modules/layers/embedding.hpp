@@ -4,6 +4,7 @@
 // y: R x D/col, equal on all ranks of row.  And learned positions: table T x D, columns over col.
 #pragma once
 
+#include "layers/rows.hpp"
 #include "layers/weight.hpp"
 
 namespace fourfold {
@@ -14,13 +15,15 @@ class Embedding {
   Embedding(const LayerContext<T>& context, std::string name, Index vocab, Index width, Initializer init);
 
   const std::shared_ptr<Weight<T>>& weight() const { return weight_; }
-  Tensor<T> forward(const Tensor<std::int32_t>& ids) const;
-  void backward_weight(const Tensor<std::int32_t>& ids, const Tensor<T>& dy) const;
+  // over_row: the rows are cut over row afterwards (sequence sharding): the sum becomes a reduce-scatter.
+  Tensor<T> forward(const Tensor<std::int32_t>& ids, const LayoutGather<T>* over_row) const;
+  void backward_weight(const Tensor<std::int32_t>& ids, const Tensor<T>& dy, const LayoutGather<T>* over_row) const;
 
  private:
   LayerContext<T> context_;
   Range vocabulary_;
   std::shared_ptr<Weight<T>> weight_;
+  std::size_t use_;
   Sum<T> sum_row_;
 };
 
@@ -29,9 +32,9 @@ class LearnedPositions {
  public:
   LearnedPositions(const LayerContext<T>& context, std::string name, Index sequence, Index width, Initializer init);
 
-  // Row r stands at position offset + r % tokens; in place.
-  void forward(Index tokens, Index offset, const Tensor<T>& y) const;
-  void backward_weight(Index tokens, const Tensor<T>& dy) const;
+  // In place; every row's position is its token's.
+  void forward(const Rows& rows, const Tensor<T>& y) const;
+  void backward_weight(const Rows& rows, const Tensor<T>& dy) const;
 
  private:
   Param<T>* param_;

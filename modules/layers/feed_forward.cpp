@@ -66,25 +66,27 @@ FeedForward<T>::FeedForward(const LayerContext<T>& context, const std::string& n
                             Index hidden, bool bias, const InitializerFor& init)
     : context_(context),
       type_(type),
-      up_(context, up_segments(context, name, type, width, hidden, init), width, {Orientation{}, bias}),
+      up_(context, up_segments(context, name, type, width, hidden, init), width, {Orientation{}, bias, true}),
       down_(context,
             {even_segment(context, name + ".down.weight", width, Axis::col, init(name + ".down.weight", hidden, true))},
-            hidden, {Orientation{}.swapped(), bias}) {}
+            hidden, {Orientation{}.swapped(), bias, true}) {}
 
 template <class T>
-Tensor<T> FeedForward<T>::forward(const Tensor<T>& x, Kept* kept) const {
-  const Tensor<T> up = up_.forward(x, kept != nullptr ? &kept->up_linear : nullptr);
+Tensor<T> FeedForward<T>::forward(const RowPlan<T>& rows, const Tensor<T>& x, Kept* kept) const {
+  const auto over_row = rows.over_row(context_, x.cols());
+  const Tensor<T> up = up_.forward(x, kept != nullptr ? &kept->up_linear : nullptr, {over_row.get(), nullptr, false});
   if (kept != nullptr) kept->up = up;
   const Tensor<T> hidden = activate(context_.pool, type_, up);
-  return down_.forward(hidden, kept != nullptr ? &kept->down_linear : nullptr);
+  return down_.forward(hidden, kept != nullptr ? &kept->down_linear : nullptr, {nullptr, over_row.get(), false});
 }
 
 template <class T>
-Tensor<T> FeedForward<T>::backward_input(const Tensor<T>& dy, Kept& kept) const {
-  const Tensor<T> dhidden = down_.backward_input(dy, kept.down_linear);
+Tensor<T> FeedForward<T>::backward_input(const RowPlan<T>& rows, const Tensor<T>& dy, Kept& kept) const {
+  const auto over_row = rows.over_row(context_, dy.cols());
+  const Tensor<T> dhidden = down_.backward_input(dy, kept.down_linear, {nullptr, over_row.get(), false});
   const Tensor<T> dup = activate_backward(context_.pool, type_, kept.up, dhidden);
   kept.up = Tensor<T>();
-  return up_.backward_input(dup, kept.up_linear);
+  return up_.backward_input(dup, kept.up_linear, {over_row.get(), nullptr, false});
 }
 
 template <class T>

@@ -28,8 +28,8 @@ class FeedForward {
   FeedForward(const LayerContext<T>& context, const std::string& name, ActivationType type, Index width, Index hidden,
               bool bias, const InitializerFor& init);
 
-  Tensor<T> forward(const Tensor<T>& x, Kept* kept) const;
-  Tensor<T> backward_input(const Tensor<T>& dy, Kept& kept) const;
+  Tensor<T> forward(const RowPlan<T>& rows, const Tensor<T>& x, Kept* kept) const;
+  Tensor<T> backward_input(const RowPlan<T>& rows, const Tensor<T>& dy, Kept& kept) const;
   void backward_weight(Kept& kept) const;
 
  private:

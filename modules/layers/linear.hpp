@@ -5,12 +5,15 @@
 //   dY
 //
 // `in` and `out` are col and row, or swapped. X: R x k (this rank's input features, equal on all ranks of the out
-// axis), Y: R x n (this rank's output features of every segment side by side, equal on all ranks of the in axis).
+// axis), Y: R x n (this rank's output features of every segment side by side, equal on all ranks of the in axis). Where
+// the work before or after is cut over one of these axes, the sum becomes a reduce-scatter and the way back a gather
+// (Ends).
 #pragma once
 
 #include <optional>
 
 #include "layers/weight.hpp"
+#include "tensor/layout.hpp"
 
 namespace fourfold {
 
@@ -19,10 +22,20 @@ class Linear {
  public:
   struct Kept {
     Tensor<T> x, dy;
+    bool weight_due = false;
   };
   struct Options {
     Orientation orientation;
-    bool bias = false;  // parameters named as the weights with ".bias" for ".weight"
+    bool bias = false;           // parameters named as the weights with ".bias" for ".weight"
+    bool input_gradient = true;  // false for a first layer
+  };
+  // What stands at the ends of one pass. in: the input is gathered over the out axis (its gradient reduce-scattered);
+  // out: the output is reduce-scattered over the in axis (its gradient gathered); shared_input: the caller sums the
+  // input gradient of several layers once (finish_input_gradient).
+  struct Ends {
+    const LayoutGather<T>* in = nullptr;
+    const LayoutGather<T>* out = nullptr;
+    bool shared_input = false;
   };
 
   Linear(const LayerContext<T>& context, std::vector<Segment> segments, Index in_features, const Options& options);
@@ -32,23 +45,32 @@ class Linear {
   const std::shared_ptr<Weight<T>>& weight() const { return weight_; }
 
   // kept null: nothing is kept.
-  Tensor<T> forward(const Tensor<T>& x, Kept* kept) const;
-  Tensor<T> backward_input(const Tensor<T>& dy, Kept& kept) const;
-  // Without an input gradient (first layers): remembers dy for the weight product.
-  void keep_output_gradient(const Tensor<T>& dy, Kept& kept) const { kept.dy = dy; }
+  Tensor<T> forward(const Tensor<T>& x, Kept* kept, const Ends& ends = {}) const;
+  // The sum of dX runs behind the weight product where options.overlap allows.
+  Tensor<T> backward_input(const Tensor<T>& dy, Kept& kept, const Ends& ends = {}) const;
+  // The last step of backward_input: sums partial dX over the out axis (or scatters it); `meanwhile` runs behind it.
+  Tensor<T> finish_input_gradient(const Tensor<T>& dx, const LayoutGather<T>* in,
+                                  const std::function<void()>& meanwhile) const;
+  // Without an input gradient: remembers dy for the weight product.
+  void keep_output_gradient(const Tensor<T>& dy, Kept& kept) const;
+  // Once per backward; nothing to do where it ran behind the sum of dX.
   void backward_weight(Kept& kept) const;
 
  private:
-  void check_range(double largest_product, Index terms, int bits, int ranks) const;
+  Linear(const LayerContext<T>& context, std::shared_ptr<Weight<T>> weight, const Options& options);
+  void add_bias(const Tensor<T>& y) const;
+  void check_range(kernels::Vector<const T> a, kernels::Vector<const T> b, Index terms, int bits, int ranks) const;
 
   LayerContext<T> context_;
   std::shared_ptr<Weight<T>> weight_;
+  std::size_t use_;
+  bool first_of_in_axis_;
   std::vector<Param<T>*> biases_;
   Copy<T> copy_in_;  // x is replicated over the out axis
   Sum<T> sum_out_;   // y is partial over the in axis
 };
 
-// A column of output features cut evenly over the out axis.
+// Output features cut evenly over an axis.
 template <class T>
 Segment even_segment(const LayerContext<T>& context, std::string name, Index features, Axis out_axis, Initializer init);
 

@@ -36,7 +36,7 @@ Tensor<T> Loss<T>::held_values(const Tensor<T>& values) const {
 template <class T>
 LossSum Loss<T>::forward(const Pass<T>& pass, const Tensor<T>& y, Kept* kept) const {
   const Space space;
-  const Communicator& cut = context_.comms.group({axis_});
+  const Communicator& cut = context_.comms.group(AxisSet{axis_});
   const MicroBatch<T>& batch = *pass.batch;
   const Index rows = y.rows();
   const Tensor<double> losses(context_.pool, MemoryTag::buffers, rows, 1);
@@ -51,18 +51,18 @@ LossSum Loss<T>::forward(const Pass<T>& pass, const Tensor<T>& y, Kept* kept) co
     all_reduce_max<Acc<T>>(cut, {max.data(), static_cast<std::size_t>(rows)}, Phase::forward);
     kernels::cross_entropy_sums<T>(space, y.matrix(), max.vector(), batch.targets.vector(), held_.begin,
                                    sum_exp.vector(), target_logit.vector());
-    sum_over(cut, sum_exp, context_.summation, Phase::forward);
-    sum_over(cut, target_logit, context_.summation, Phase::forward);
+    sum_over(cut, sum_exp, context_.options.summation, Phase::forward);
+    sum_over(cut, target_logit, context_.options.summation, Phase::forward);
     kernels::cross_entropy_forward<T>(space, max.vector(), sum_exp.vector(), target_logit.vector(),
                                       batch.targets.vector(), losses.vector());
     result.targets = count_targets(batch.targets);
   } else if (type_ == LossType::squared_error_onehot) {
     kernels::squared_error_onehot_forward<T>(space, y.matrix(), batch.targets.vector(), held_.begin, losses.vector());
-    sum_over(cut, losses, context_.summation, Phase::forward);
+    sum_over(cut, losses, context_.options.summation, Phase::forward);
     result.targets = count_targets(batch.targets);
   } else {
     kernels::squared_error_forward<T>(space, y.matrix(), held_values(batch.values).matrix(), losses.vector());
-    sum_over(cut, losses, context_.summation, Phase::forward);
+    sum_over(cut, losses, context_.options.summation, Phase::forward);
     result.targets = rows;
   }
   result.loss = kernels::sum<double>(space, losses.vector());
@@ -85,7 +85,7 @@ Tensor<T> Loss<T>::backward(const Pass<T>& pass, Kept& kept) const {
     kernels::squared_error_backward<T>(space, kept.outputs.matrix(), held_values(batch.values).matrix(),
                                        pass.loss_scale, dy.matrix());
   }
-  if (context_.snap) kernels::snap<T>(space, context_.snap->gradients, dy.vector());
+  if (context_.options.snap) kernels::snap<T>(space, context_.options.snap->gradients, dy.vector());
   kept = Kept{};
   return dy;
 }

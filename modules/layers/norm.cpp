@@ -14,8 +14,8 @@ Param<T>* declare_vector(const LayerContext<T>& context, std::string name, Index
   ParamSpec spec;
   spec.name = std::move(name);
   spec.shard = Shard{{width}, {held}, {0, held.size()}};
-  spec.sum_over = {Axis::data, Axis::depth};
-  spec.owner = context.place(Axis::row) == 0;
+  spec.sum_over = context.stream_sums();
+  spec.owner = spec.sum_over.has(Axis::row) || context.place(Axis::row) == 0;
   spec.init = [value](std::int64_t) { return value; };
   return context.store.declare(std::move(spec));
 }
@@ -37,23 +37,23 @@ typename Norm<T>::Statistics Norm<T>::row_statistics(Index rows) const {
 template <class T>
 Tensor<T> Norm<T>::forward(const Tensor<T>& x, Kept* kept) const {
   const Space space;
-  const Communicator& col = context_.comms.group({Axis::col});
+  const Communicator& col = context_.comms.group(AxisSet{Axis::col});
   Tensor<T> y(context_.pool, MemoryTag::activations, x.rows(), x.cols());
   const Statistics squares = row_statistics(x.rows());
   const Statistics rstd = row_statistics(x.rows());
   Statistics mean;
   if (type_ == NormType::rms) {
     kernels::norm_row_squares<T>(space, x.matrix(), squares.vector());
-    sum_over(col, squares, context_.summation, Phase::forward);
+    sum_over(col, squares, context_.options.summation, Phase::forward);
     kernels::rms_norm_forward<T>(space, x.matrix(), squares.vector(), width_, eps_, weight_->value, y.matrix(),
                                  rstd.vector());
   } else {
     const Statistics sum = row_statistics(x.rows());
     mean = row_statistics(x.rows());
     kernels::norm_row_sum<T>(space, x.matrix(), sum.vector());
-    sum_over(col, sum, context_.summation, Phase::forward);
+    sum_over(col, sum, context_.options.summation, Phase::forward);
     kernels::norm_centred_squares<T>(space, x.matrix(), sum.vector(), width_, squares.vector());
-    sum_over(col, squares, context_.summation, Phase::forward);
+    sum_over(col, squares, context_.options.summation, Phase::forward);
     kernels::layer_norm_forward<T>(space, x.matrix(), sum.vector(), squares.vector(), width_, eps_, weight_->value,
                                    bias_->value, y.matrix(), mean.vector(), rstd.vector());
   }
@@ -64,14 +64,14 @@ Tensor<T> Norm<T>::forward(const Tensor<T>& x, Kept* kept) const {
 template <class T>
 Tensor<T> Norm<T>::backward_input(const Tensor<T>& dy, Kept& kept) const {
   const Space space;
-  const Communicator& col = context_.comms.group({Axis::col});
+  const Communicator& col = context_.comms.group(AxisSet{Axis::col});
   const bool layer = type_ == NormType::layer;
   const Statistics c1 = row_statistics(layer ? dy.rows() : 0);
   const Statistics c2 = row_statistics(dy.rows());
   kernels::norm_backward_sums<T>(space, kept.x.matrix(), kept.mean.vector(), kept.rstd.vector(), weight_->value,
                                  dy.matrix(), c1.vector(), c2.vector());
-  if (layer) sum_over(col, c1, context_.summation, Phase::backward);
-  sum_over(col, c2, context_.summation, Phase::backward);
+  if (layer) sum_over(col, c1, context_.options.summation, Phase::backward);
+  sum_over(col, c2, context_.options.summation, Phase::backward);
   Tensor<T> dx(context_.pool, MemoryTag::activations, dy.rows(), dy.cols());
   kernels::norm_backward_input<T>(space, kept.x.matrix(), kept.mean.vector(), kept.rstd.vector(), weight_->value,
                                   dy.matrix(), c1.vector(), c2.vector(), width_, dx.matrix());

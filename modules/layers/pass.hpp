@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "grid/partition.hpp"
 #include "tensor/tensor.hpp"
 
 namespace fourfold {
@@ -12,7 +14,11 @@ namespace fourfold {
 template <class T>
 struct MicroBatch {
   Index sequences = 0;
-  Index tokens = 1;              // rows per sequence (1 for the MLP)
+  Index tokens = 1;  // rows per sequence held here (1 for the MLP)
+  // Which tokens of each sequence these are; rows are stacked range by range, (sequence, token) order in each. Empty:
+  // the sequence's first `tokens` (or, with caches, those that follow the past).
+  std::vector<Range> token_ranges;
+  Index sequence_tokens = 0;     // of a whole sequence where depth coordinates hold parts; 0: `tokens`
   Index first_sample = 0;        // number of its first sequence among the samples of the step
   Tensor<std::int32_t> ids;      // R x 1
   Tensor<std::int32_t> targets;  // R x 1; below zero: no target

@@ -3,13 +3,19 @@
 
 #include <memory>
 
-#include "layers/pass.hpp"
+#include "layers/rows.hpp"
 
 namespace fourfold {
 
 // What a unit keeps from forward to backward, and from backward_input to backward_weight.
 struct Kept {
   virtual ~Kept() = default;
+};
+
+// A pass with the rows this rank has in it.
+template <class T>
+struct PlannedPass : Pass<T> {
+  RowPlan<T> rows;
 };
 
 template <class T>
@@ -19,11 +25,11 @@ class Unit {
 
   // x: in, the input (unused by the first unit, which reads pass.batch); out, the output. Returns what backward needs,
   // or null unless pass.training. Can be run again on the same input with the same result. Zero rows are legal.
-  virtual std::unique_ptr<Kept> forward(const Pass<T>& pass, Tensor<T>& x, LossSum& loss) = 0;
+  virtual std::unique_ptr<Kept> forward(const PlannedPass<T>& pass, Tensor<T>& x, LossSum& loss) = 0;
   // dx: in, the gradient of the output (unused by the last unit); out, the gradient of the input.
-  virtual void backward_input(const Pass<T>& pass, Kept& kept, Tensor<T>& dx) = 0;
+  virtual void backward_input(const PlannedPass<T>& pass, Kept& kept, Tensor<T>& dx) = 0;
   // Adds to the gradients of the parameters.
-  virtual void backward_weight(const Pass<T>& pass, Kept& kept) = 0;
+  virtual void backward_weight(const PlannedPass<T>& pass, Kept& kept) = 0;
 };
 
 }  // namespace fourfold

@@ -17,10 +17,10 @@ Index total_rows(const std::vector<Segment>& segments) {
 
 template <class T>
 Weight<T>::Weight(const LayerContext<T>& context, std::vector<Segment> segments, Index in_features, Range in_held)
-    : pool_(&context.pool),
+    : context_(context),
       rows_(total_rows(segments)),
       cols_(in_held.size()),
-      gather_(context.comms.group({Axis::depth}), rows_ * cols_, context.summation) {
+      gather_(context.comms.group(AxisSet{Axis::depth}), rows_ * cols_, context.options.summation) {
   const Range mine = context.part_of(rows_ * cols_, Axis::depth);
   Index begin = 0;  // of the segment in the flattened local matrix
   for (Segment& segment : segments) {
@@ -31,8 +31,7 @@ Weight<T>::Weight(const LayerContext<T>& context, std::vector<Segment> segments,
     spec.shard = Shard{{segment.features, in_features},
                        {segment.held, in_held},
                        flat.empty() ? Range{0, 0} : Range{flat.begin - begin, flat.end - begin}};
-    spec.sum_over = {Axis::data};
-    spec.owner = segment.owner;
+    spec.sum_over = GroupKey({Axis::data}, segment.sharers);
     spec.init = std::move(segment.init);
     params_.push_back(context.store.declare(std::move(spec)));
     begin += size;
@@ -50,16 +49,27 @@ Index Weight<T>::shard_size() const {
 }
 
 template <class T>
-UsableWeight<T> Weight<T>::use(Phase phase) const {
-  const T* shard = params_.front()->value.data();
+std::size_t Weight<T>::register_use(bool backward) const {
+  if (gather_.ranks() == 1) return 0;
+  return context_.gathers.add(
+      [this](Phase phase) {
+        Tensor<T> whole(context_.pool, MemoryTag::buffers, rows_, cols_);
+        Pending pending = gather_.start_forward(kernels::Vector<const T>(params_.front()->value.data(), shard_size()),
+                                                whole.vector(), phase);
+        return std::pair(whole, std::move(pending));
+      },
+      backward);
+}
+
+template <class T>
+UsableWeight<T> Weight<T>::use(std::size_t use, Phase phase) const {
   UsableWeight<T> usable;
   if (gather_.ranks() == 1) {
     FOURFOLD_ASSERT(shard_size() == rows_ * cols_, "the whole local matrix is here");
-    usable.matrix = kernels::Matrix<const T>(shard, rows_, cols_);
+    usable.matrix = kernels::Matrix<const T>(params_.front()->value.data(), rows_, cols_);
     return usable;
   }
-  usable.gathered = Tensor<T>(*pool_, MemoryTag::buffers, rows_, cols_);
-  gather_.forward(kernels::Vector<const T>(shard, shard_size()), usable.gathered.vector(), phase);
+  usable.gathered = context_.gathers.take(use, phase, context_.options.overlap);
   usable.matrix = usable.gathered.matrix();
   return usable;
 }
@@ -72,10 +82,13 @@ kernels::Matrix<kernels::Acc<T>> Weight<T>::local_gradient() const {
 template <class T>
 void Weight<T>::scatter_gradient(const Tensor<kernels::Acc<T>>& whole) const {
   const Index size = shard_size();
-  Tensor<kernels::Acc<T>> mine(*pool_, MemoryTag::buffers, 1, size);
-  gather_.adjoint(whole.vector(), mine.vector());
-  kernels::add<kernels::Acc<T>>(Space(), mine.vector(),
-                                kernels::Vector<kernels::Acc<T>>(params_.front()->grad.data(), size));
+  Tensor<kernels::Acc<T>> mine(context_.pool, MemoryTag::buffers, 1, size);
+  Pending pending = gather_.start_adjoint(whole.vector(), mine.vector());
+  context_.deferred.add(std::move(pending), [this, whole, mine, size] {
+    kernels::add<kernels::Acc<T>>(Space(), mine.vector(),
+                                  kernels::Vector<kernels::Acc<T>>(params_.front()->grad.data(), size));
+  });
+  if (!context_.options.overlap) context_.deferred.finish();
 }
 
 template class Weight<float>;

@@ -17,7 +17,8 @@ struct Segment {
   std::string name;    // of the parameter: "layers.0.attention.k.weight"
   Index features = 0;  // logical output features (rows of W)
   Range held;          // the rows that this rank holds
-  bool owner = true;   // false on all but one of the ranks that hold the same rows
+  // Neighbours on row that hold the same rows (KV heads beyond one a rank): their gradients are summed, the first owns.
+  int sharers = 1;
   Initializer init;
 };
 
@@ -31,22 +32,25 @@ struct UsableWeight {
 template <class T>
 class Weight {
  public:
-  // in_features: logical; in_held: the columns this rank holds. `owner`: this rank owns what it holds among replicas.
+  // in_features: logical; in_held: the columns this rank holds.
   Weight(const LayerContext<T>& context, std::vector<Segment> segments, Index in_features, Range in_held);
 
   Index rows() const { return rows_; }  // n
   Index cols() const { return cols_; }  // k
 
-  UsableWeight<T> use(Phase phase) const;
+  // A use of the matrix, registered in forward order (one a layer: a tied matrix has two).
+  std::size_t register_use(bool backward) const;
+  UsableWeight<T> use(std::size_t use, Phase phase) const;
 
   // Adds to the gradient: `product(dw, write)` must overwrite or add the n x k matrix it is given, as `write` says.
+  // With a depth axis the reduce-scatter runs behind later work; Deferred::finish() completes it.
   template <class Product>
   void add_gradient(const Product& product) const {
     if (gather_.ranks() == 1) {
       product(local_gradient(), kernels::Write::add);
       return;
     }
-    Tensor<kernels::Acc<T>> whole(*pool_, MemoryTag::buffers, rows_, cols_);
+    Tensor<kernels::Acc<T>> whole(context_.pool, MemoryTag::buffers, rows_, cols_);
     product(whole.matrix(), kernels::Write::overwrite);
     scatter_gradient(whole);
   }
@@ -56,7 +60,7 @@ class Weight {
   void scatter_gradient(const Tensor<kernels::Acc<T>>& whole) const;
   Index shard_size() const;
 
-  Pool* pool_;
+  LayerContext<T> context_;
   std::vector<Param<T>*> params_;
   Index rows_ = 0;
   Index cols_ = 0;

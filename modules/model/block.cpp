@@ -31,27 +31,27 @@ class Block : public CachedUnit<T> {
         ffn_(context, name_ + ".ffn", activation_type(model_.ffn.kind), model_.hidden, model_.ffn.hidden,
              model_.bias == BiasKind::all, initializers(deck)) {}
 
-  std::unique_ptr<Kept> forward(const Pass<T>& pass, Tensor<T>& x, LossSum&) override {
+  std::unique_ptr<Kept> forward(const PlannedPass<T>& pass, Tensor<T>& x, LossSum&) override {
     auto kept = pass.training ? std::make_unique<KeptTensors>() : nullptr;
     AttentionCache<T>* cache = pass.caches != nullptr ? &(*pass.caches)[static_cast<std::size_t>(layer_)] : nullptr;
     const Tensor<T> normed = attention_norm_.forward(x, kept ? &kept->attention_norm : nullptr);
-    const Tensor<T> attended = attention_.forward(pass, normed, cache, kept ? &kept->attention : nullptr);
+    const Tensor<T> attended = attention_.forward(pass.rows, normed, cache, kept ? &kept->attention : nullptr);
     const Tensor<T> h = add_residual(x, drop(pass, ".attention", attended));
     const Tensor<T> normed_h = ffn_norm_.forward(h, kept ? &kept->ffn_norm : nullptr);
-    const Tensor<T> fed = ffn_.forward(normed_h, kept ? &kept->ffn : nullptr);
+    const Tensor<T> fed = ffn_.forward(pass.rows, normed_h, kept ? &kept->ffn : nullptr);
     x = add_residual(h, drop(pass, ".ffn", fed));
     return kept;
   }
 
-  void backward_input(const Pass<T>& pass, Kept& base, Tensor<T>& dx) override {
+  void backward_input(const PlannedPass<T>& pass, Kept& base, Tensor<T>& dx) override {
     auto& kept = static_cast<KeptTensors&>(base);
-    const Tensor<T> dfed = ffn_.backward_input(drop(pass, ".ffn", dx), kept.ffn);
+    const Tensor<T> dfed = ffn_.backward_input(pass.rows, drop(pass, ".ffn", dx), kept.ffn);
     const Tensor<T> dh = add_residual(dx, ffn_norm_.backward_input(dfed, kept.ffn_norm));
-    const Tensor<T> dattended = attention_.backward_input(pass, drop(pass, ".attention", dh), kept.attention);
+    const Tensor<T> dattended = attention_.backward_input(pass.rows, drop(pass, ".attention", dh), kept.attention);
     dx = add_residual(dh, attention_norm_.backward_input(dattended, kept.attention_norm));
   }
 
-  void backward_weight(const Pass<T>&, Kept& base) override {
+  void backward_weight(const PlannedPass<T>&, Kept& base) override {
     auto& kept = static_cast<KeptTensors&>(base);
     ffn_.backward_weight(kept.ffn);
     ffn_norm_.backward_weight(kept.ffn_norm);
@@ -80,7 +80,7 @@ class Block : public CachedUnit<T> {
     };
   }
 
-  Tensor<T> drop(const Pass<T>& pass, const char* where, const Tensor<T>& x) const {
+  Tensor<T> drop(const PlannedPass<T>& pass, const char* where, const Tensor<T>& x) const {
     return apply_dropout(context_, pass, name_ + where, model_.dropout, model_.hidden, model_.sequence, x);
   }
 

@@ -7,25 +7,28 @@
 namespace fourfold {
 
 template <class T>
-Tensor<T> apply_dropout(const LayerContext<T>& context, const Pass<T>& pass, const std::string& purpose, double p,
-                        Index width, Index sequence, const Tensor<T>& x) {
+Tensor<T> apply_dropout(const LayerContext<T>& context, const PlannedPass<T>& pass, const std::string& purpose,
+                        double p, Index width, Index sequence, const Tensor<T>& x) {
   if (p == 0.0 || !pass.training) return x;
-  kernels::GlobalRows rows;
-  rows.first_sample = pass.batch->first_sample;
-  rows.tokens = pass.batch->tokens;
-  rows.sequence = sequence;
-  rows.first_col = context.part_of(width, Axis::col).begin;
-  rows.width = width;
+  const RandomStream stream = random_stream(context.options.seed, "dropout/" + purpose, pass.step);
   Tensor<T> y(context.pool, MemoryTag::activations, x.rows(), x.cols());
-  kernels::dropout_forward<T>(Space(), x.matrix(), random_stream(context.seed, "dropout/" + purpose, pass.step), p,
-                              rows, y.matrix());
+  for_each_range(pass.rows.stream, [&](Index first, Index count, Range range) {
+    kernels::GlobalRows rows;
+    rows.first_sample = pass.batch->first_sample;
+    rows.tokens = range.size();
+    rows.first_token = range.begin;
+    rows.sequence = sequence;
+    rows.first_col = context.part_of(width, Axis::col).begin;
+    rows.width = width;
+    kernels::dropout_forward<T>(Space(), row_block(x, first, count), stream, p, rows, row_block(y, first, count));
+  });
   return y;
 }
 
-template Tensor<float> apply_dropout(const LayerContext<float>&, const Pass<float>&, const std::string&, double, Index,
-                                     Index, const Tensor<float>&);
-template Tensor<double> apply_dropout(const LayerContext<double>&, const Pass<double>&, const std::string&, double,
-                                      Index, Index, const Tensor<double>&);
+template Tensor<float> apply_dropout(const LayerContext<float>&, const PlannedPass<float>&, const std::string&, double,
+                                     Index, Index, const Tensor<float>&);
+template Tensor<double> apply_dropout(const LayerContext<double>&, const PlannedPass<double>&, const std::string&,
+                                      double, Index, Index, const Tensor<double>&);
 
 namespace {
 
@@ -52,27 +55,26 @@ class EmbeddingUnit : public Unit<T> {
 
   const std::shared_ptr<Weight<T>>& table() const { return tokens_.weight(); }
 
-  std::unique_ptr<Kept> forward(const Pass<T>& pass, Tensor<T>& x, LossSum&) override {
-    x = tokens_.forward(pass.batch->ids);
-    if (positions_) {
-      const Index past = pass.caches != nullptr && !pass.caches->empty() ? pass.caches->front().length : 0;
-      positions_->forward(pass.batch->tokens, past, x);
-    }
+  std::unique_ptr<Kept> forward(const PlannedPass<T>& pass, Tensor<T>& x, LossSum&) override {
+    const auto over_row = pass.rows.over_row(context_, table()->cols());
+    x = tokens_.forward(pass.batch->ids, over_row.get());
+    if (positions_) positions_->forward(pass.rows.stream, x);
     x = apply_dropout(context_, pass, "embedding", model_.dropout, model_.hidden, model_.sequence, x);
     return pass.training ? std::make_unique<KeptTensors>() : nullptr;
   }
 
-  void backward_input(const Pass<T>& pass, Kept& kept, Tensor<T>& dx) override {
+  void backward_input(const PlannedPass<T>& pass, Kept& kept, Tensor<T>& dx) override {
     // The mask is drawn again: dropout is its own adjoint.
     static_cast<KeptTensors&>(kept).dy =
         apply_dropout(context_, pass, "embedding", model_.dropout, model_.hidden, model_.sequence, dx);
     dx = Tensor<T>();
   }
 
-  void backward_weight(const Pass<T>& pass, Kept& kept) override {
+  void backward_weight(const PlannedPass<T>& pass, Kept& kept) override {
     const Tensor<T>& dy = static_cast<KeptTensors&>(kept).dy;
-    tokens_.backward_weight(pass.batch->ids, dy);
-    if (positions_) positions_->backward_weight(pass.batch->tokens, dy);
+    const auto over_row = pass.rows.over_row(context_, dy.cols());
+    tokens_.backward_weight(pass.batch->ids, dy, over_row.get());
+    if (positions_) positions_->backward_weight(pass.rows.stream, dy);
   }
 
  private:

@@ -1,5 +1,6 @@
 // Head: final norm, projection to the vocabulary (with the embedding's matrix when tied), loss.
 #include "base/error.hpp"
+#include "kernels/vector.hpp"
 #include "layers/linear.hpp"
 #include "layers/loss.hpp"
 #include "layers/norm.hpp"
@@ -19,7 +20,7 @@ Linear<T> make_projection(const LayerContext<T>& context, const Deck& deck, std:
   Initializer init =
       model.init.zero_head ? zero_initializer() : make_initializer(model, deck.run.seed, name, model.hidden, false);
   return Linear<T>(context, {even_segment(context, name, model.vocab, Axis::row, std::move(init))}, model.hidden,
-                   {Orientation{}, false});
+                   {Orientation{}, false, true});
 }
 
 template <class T>
@@ -32,52 +33,58 @@ class Head : public HeadUnit<T> {
   };
 
   Head(const LayerContext<T>& context, const Deck& deck, std::shared_ptr<Weight<T>> table)
-      : norm_(deck.model.kind == ModelKind::transformer
+      : context_(context),
+        norm_(deck.model.kind == ModelKind::transformer
                   ? std::make_unique<Norm<T>>(context, "final_norm", norm_type(deck.model.norm), deck.model.hidden,
                                               deck.model.norm_eps)
                   : nullptr),
         projection_(make_projection(context, deck, std::move(table))),
         loss_(context,
               deck.model.loss == LossKind::cross_entropy ? LossType::cross_entropy : LossType::squared_error_onehot,
-              deck.model.vocab, Axis::row),
-        pool_(context.pool) {}
+              deck.model.vocab, Axis::row) {}
 
-  std::unique_ptr<Kept> forward(const Pass<T>& pass, Tensor<T>& x, LossSum& loss) override {
+  std::unique_ptr<Kept> forward(const PlannedPass<T>& pass, Tensor<T>& x, LossSum& loss) override {
     auto kept = pass.training ? std::make_unique<KeptTensors>() : nullptr;
     if (norm_) x = norm_->forward(x, kept ? &kept->norm : nullptr);
-    const Tensor<T> logits = projection_.forward(x, kept ? &kept->projection : nullptr);
+    const auto over_row = pass.rows.over_row(context_, x.cols());
+    const Tensor<T> logits =
+        projection_.forward(x, kept ? &kept->projection : nullptr, {over_row.get(), nullptr, false});
     loss = loss_.forward(pass, logits, kept ? &kept->loss : nullptr);
     x = Tensor<T>();
     return kept;
   }
 
-  void backward_input(const Pass<T>& pass, Kept& base, Tensor<T>& dx) override {
+  void backward_input(const PlannedPass<T>& pass, Kept& base, Tensor<T>& dx) override {
     auto& kept = static_cast<KeptTensors&>(base);
-    dx = projection_.backward_input(loss_.backward(pass, kept.loss), kept.projection);
+    const auto over_row = pass.rows.over_row(context_, projection_.weight()->cols());
+    dx = projection_.backward_input(loss_.backward(pass, kept.loss), kept.projection, {over_row.get(), nullptr, false});
     if (norm_) dx = norm_->backward_input(dx, kept.norm);
   }
 
-  void backward_weight(const Pass<T>&, Kept& base) override {
+  void backward_weight(const PlannedPass<T>&, Kept& base) override {
     auto& kept = static_cast<KeptTensors&>(base);
     projection_.backward_weight(kept.projection);
     if (norm_) norm_->backward_weight(kept.norm);
   }
 
-  Tensor<T> logits(const Tensor<T>& x, Index rows) const override {
-    FOURFOLD_ASSERT(rows <= x.rows(), "logits are asked for rows that exist");
-    Tensor<T> last(pool_, MemoryTag::activations, rows, x.cols());
-    Kokkos::deep_copy(last.vector(), kernels::Vector<T>(x.data() + (x.rows() - rows) * x.cols(), rows * x.cols()));
-    if (norm_) last = norm_->forward(last, nullptr);
+  Tensor<T> logits(const PlannedPass<T>& pass, const Tensor<T>& x, Index rows) const override {
+    Tensor<T> normed = norm_ ? norm_->forward(x, nullptr) : x;
+    const auto over_row = pass.rows.over_row(context_, x.cols());
+    if (over_row) normed = over_row->gather(normed, Phase::forward);
+    FOURFOLD_ASSERT(rows <= normed.rows(), "logits are asked for rows that exist");
+    Tensor<T> last(context_.pool, MemoryTag::activations, rows, normed.cols());
+    kernels::copy_columns<T>(Space(), row_block(normed, normed.rows() - rows, rows), 0, normed.cols(), last.matrix(),
+                             0);
     return projection_.forward(last, nullptr);
   }
 
   Range held() const override { return loss_.held(); }
 
  private:
+  LayerContext<T> context_;
   std::unique_ptr<Norm<T>> norm_;
   Linear<T> projection_;
   Loss<T> loss_;
-  Pool& pool_;
 };
 
 }  // namespace

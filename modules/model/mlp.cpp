@@ -25,7 +25,7 @@ Linear<T> make_matrix(const LayerContext<T>& context, const Deck& deck, std::siz
                          ? zero_initializer()
                          : make_initializer(model, deck.run.seed, name, model.widths[layer], false);
   return Linear<T>(context, {even_segment(context, name, model.widths[layer + 1], orientation.out, std::move(init))},
-                   model.widths[layer], {orientation, model.mlp_bias});
+                   model.widths[layer], {orientation, model.mlp_bias, layer > 0});
 }
 
 template <class T>
@@ -51,7 +51,7 @@ class MlpUnit : public Unit<T> {
     }
   }
 
-  std::unique_ptr<Kept> forward(const Pass<T>& pass, Tensor<T>& x, LossSum& loss) override {
+  std::unique_ptr<Kept> forward(const PlannedPass<T>& pass, Tensor<T>& x, LossSum& loss) override {
     auto kept = pass.training ? std::make_unique<KeptTensors>() : nullptr;
     if (first_) x = held_inputs(pass.batch->inputs);
     x = linear_.forward(x, kept ? &kept->linear : nullptr);
@@ -65,7 +65,7 @@ class MlpUnit : public Unit<T> {
     return kept;
   }
 
-  void backward_input(const Pass<T>& pass, Kept& base, Tensor<T>& dx) override {
+  void backward_input(const PlannedPass<T>& pass, Kept& base, Tensor<T>& dx) override {
     auto& kept = static_cast<KeptTensors&>(base);
     const Tensor<T> dy =
         last_ ? loss_->backward(pass, kept.loss) : activate_backward(context_.pool, activation_, kept.before, dx);
@@ -77,7 +77,7 @@ class MlpUnit : public Unit<T> {
     }
   }
 
-  void backward_weight(const Pass<T>&, Kept& base) override {
+  void backward_weight(const PlannedPass<T>&, Kept& base) override {
     linear_.backward_weight(static_cast<KeptTensors&>(base).linear);
   }
 

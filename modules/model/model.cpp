@@ -6,13 +6,31 @@
 
 namespace fourfold {
 
-template <class T>
-Model<T>::Model(const Deck& deck, const GridComms& comms, Pool& pool) : deck_(deck), comms_(comms), pool_(pool) {
-  const Summation summation = deck.numerics.deterministic ? Summation::deterministic : Summation::fast;
-  std::optional<Snap> snap;
-  if (deck.numerics.snap) snap = Snap{*deck.numerics.snap, *deck.numerics.snap + 4};
-  const LayerContext<T> context{comms, pool, store_, summation, snap, deck.run.seed};
+namespace {
 
+// Reductions of weight gradients that may be under way at once: each holds a whole local matrix.
+constexpr std::size_t kDeferredReductions = 2;
+
+LayerOptions layer_options(const Deck& deck) {
+  LayerOptions options;
+  options.summation = deck.numerics.deterministic ? Summation::deterministic : Summation::fast;
+  if (deck.numerics.snap) options.snap = Snap{*deck.numerics.snap, *deck.numerics.snap + 4};
+  options.seed = deck.run.seed;
+  options.sequence_shard = deck.parallel.sequence_shard;
+  options.attention_over_col = deck.parallel.attention_split == AttentionSplit::col;
+  options.depth_sequence = deck.parallel.depth_splits == DepthSplits::sequence;
+  options.overlap = deck.parallel.overlap;
+  return options;
+}
+
+}  // namespace
+
+template <class T>
+Model<T>::Model(const Deck& deck, const GridComms& comms, Pool& pool)
+    : deck_(deck), comms_(comms), pool_(pool), deferred_(kDeferredReductions), context_{comms,     pool,
+                                                                                        store_,    layer_options(deck),
+                                                                                        deferred_, gathers_} {
+  const LayerContext<T>& context = context_;
   if (deck.model.kind == ModelKind::mlp) {
     units_ = make_mlp(context, deck_);
   } else {
@@ -30,7 +48,14 @@ template <class T>
 Model<T>::~Model() = default;
 
 template <class T>
-LossSum Model<T>::forward(const Pass<T>& pass, Activations<T>& kept) {
+PlannedPass<T> Model<T>::plan(const Pass<T>& pass) const {
+  PlannedPass<T> planned{pass, plan_rows(context_, pass)};
+  return planned;
+}
+
+template <class T>
+LossSum Model<T>::forward(const Pass<T>& given, Activations<T>& kept) {
+  const PlannedPass<T> pass = plan(given);
   kept.units.clear();
   Tensor<T> x;
   LossSum loss;
@@ -39,7 +64,8 @@ LossSum Model<T>::forward(const Pass<T>& pass, Activations<T>& kept) {
 }
 
 template <class T>
-void Model<T>::backward(const Pass<T>& pass, Activations<T>& kept) {
+void Model<T>::backward(const Pass<T>& given, Activations<T>& kept) {
+  const PlannedPass<T> pass = plan(given);
   FOURFOLD_ASSERT(kept.units.size() == units_.size(), "backward follows a training forward");
   Tensor<T> dx;
   for (std::size_t i = units_.size(); i-- > 0;) {
@@ -47,20 +73,22 @@ void Model<T>::backward(const Pass<T>& pass, Activations<T>& kept) {
     units_[i]->backward_weight(pass, *kept.units[i]);
     kept.units[i].reset();
   }
+  deferred_.finish();
   kept.units.clear();
 }
 
 template <class T>
-Tensor<T> Model<T>::logits(const Pass<T>& pass, Index rows) {
+Tensor<T> Model<T>::logits(const Pass<T>& given, Index rows) {
+  const PlannedPass<T> pass = plan(given);
   FOURFOLD_ASSERT(deck_.model.kind != ModelKind::mlp, "token models have logits");
   Tensor<T> x;
   LossSum none;
   for (std::size_t i = 0; i + 1 < units_.size(); ++i) units_[i]->forward(pass, x, none);
   const auto& head = static_cast<const HeadUnit<T>&>(*units_.back());
-  const Tensor<T> mine = head.logits(x, rows);
+  const Tensor<T> mine = head.logits(pass, x, rows);
 
   // The parts of the vocabulary side by side: gathered rank by rank, then put into columns.
-  const Communicator& row = comms_.group({Axis::row});
+  const Communicator& row = comms_.group(AxisSet{Axis::row});
   if (row.size() == 1) return mine;
   std::vector<std::int64_t> sizes;
   for (int r = 0; r < row.size(); ++r) sizes.push_back(rows * part(deck_.model.vocab, row.size(), r).size());

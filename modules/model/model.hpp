@@ -42,10 +42,15 @@ class Model {
   std::vector<AttentionCache<T>> make_caches(Index capacity);
 
  private:
+  PlannedPass<T> plan(const Pass<T>& pass) const;
+
   Deck deck_;
   const GridComms& comms_;
   Pool& pool_;
   ParamStore<T> store_;
+  Deferred deferred_;
+  GatherQueue<T> gathers_;
+  LayerContext<T> context_;
   std::vector<std::unique_ptr<Unit<T>>> units_;
 };
 

@@ -12,8 +12,8 @@ namespace fourfold {
 
 // Where dropout acts, for its draws ("dropout/embedding", "dropout/layers.3.attention").
 template <class T>
-Tensor<T> apply_dropout(const LayerContext<T>& context, const Pass<T>& pass, const std::string& purpose, double p,
-                        Index width, Index sequence, const Tensor<T>& x);
+Tensor<T> apply_dropout(const LayerContext<T>& context, const PlannedPass<T>& pass, const std::string& purpose,
+                        double p, Index width, Index sequence, const Tensor<T>& x);
 
 // A unit that can also run with a cache of past keys and values (transformer blocks).
 template <class T>
@@ -35,7 +35,7 @@ template <class T>
 class HeadUnit : public Unit<T> {
  public:
   // Logits of the last `rows` rows of x: rows x this rank's part of the vocabulary.
-  virtual Tensor<T> logits(const Tensor<T>& x, Index rows) const = 0;
+  virtual Tensor<T> logits(const PlannedPass<T>& pass, const Tensor<T>& x, Index rows) const = 0;
   virtual Range held() const = 0;
 };
 template <class T>

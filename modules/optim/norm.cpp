@@ -44,7 +44,7 @@ bool counts(const ParamSpec& spec, const Coordinates& here) {
     const auto axis = static_cast<Axis>(i);
     if (spec.sum_over.has(axis) && here[axis] != 0) return false;
   }
-  return true;
+  return here.row % spec.sum_over.row_block == 0;
 }
 
 template <class T>

@@ -17,13 +17,16 @@ namespace fourfold {
 // The same sum serves Copy's adjoint and Sum's forward: in place, over the group.
 template <class T>
 void sum_over(const Communicator& group, const Tensor<T>& x, Summation summation, Phase phase);
+template <class T>
+Pending start_sum_over(const Communicator& group, const Tensor<T>& x, Summation summation, Phase phase);
 
 // Replicas of x over the group. forward is free.
 template <class T>
 class Copy {
  public:
   Copy(const Communicator& group, Summation summation) : group_(&group), summation_(summation) {}
-  void adjoint(const Tensor<T>& dx) const { sum_over(*group_, dx, summation_, Phase::backward); }
+  void adjoint(const Tensor<T>& dx) const { start_adjoint(dx).wait(); }
+  Pending start_adjoint(const Tensor<T>& dx) const { return start_sum_over(*group_, dx, summation_, Phase::backward); }
   int ranks() const { return group_->size(); }
 
  private:
@@ -50,9 +53,9 @@ class Gather {
  public:
   Gather(const Communicator& group, Index total, Summation summation);
   // part: this rank's elements; whole: total elements. `phase`: forward, or backward where weights are gathered again.
-  void forward(kernels::Vector<const T> part, kernels::Vector<T> whole, Phase phase) const;
+  Pending start_forward(kernels::Vector<const T> part, kernels::Vector<T> whole, Phase phase) const;
   // part = this rank's elements of the sum over ranks of `whole`.
-  void adjoint(kernels::Vector<const T> whole, kernels::Vector<T> part) const;
+  Pending start_adjoint(kernels::Vector<const T> whole, kernels::Vector<T> part) const;
   int ranks() const { return group_->size(); }
 
  private:

@@ -21,7 +21,7 @@ Param<T>* ParamStore<T>::declare(ParamSpec spec) {
 template <class T>
 void ParamStore<T>::allocate(Pool& pool) {
   FOURFOLD_ASSERT(groups_.empty(), "parameters are allocated once");
-  std::map<AxisSet, Index> group_of;
+  std::map<GroupKey, Index> group_of;
   std::vector<Index> sizes;
   for (Param<T>& param : params_) {
     const auto [found, fresh] = group_of.try_emplace(param.spec.sum_over, static_cast<Index>(groups_.size()));

@@ -21,7 +21,7 @@ using Initializer = std::function<double(std::int64_t global_index)>;
 struct ParamSpec {
   std::string name;   // global, without a rank: "layers.3.attention.q.weight"
   Shard shard;        // what this rank holds of the logical tensor
-  AxisSet sum_over;   // the axes over which this rank's gradient is partial
+  GroupKey sum_over;  // the axes, or parts of one, over which this rank's gradient is partial
   bool owner = true;  // this rank counts the shard in norms and writes it in checkpoints (one among its replicas but
                       // for the axes in sum_over, where coordinate 0 owns)
   Initializer init;
@@ -41,7 +41,7 @@ struct Param {
 // The flat buffers of one reduction group; params are side by side in declaration order.
 template <class T>
 struct ParamGroup {
-  AxisSet sum_over;
+  GroupKey sum_over;
   Tensor<T> values;
   Tensor<kernels::Acc<T>> grads;
   std::vector<Param<T>*> params;

@@ -26,7 +26,7 @@ void expect_members(const Communicator& group, const std::vector<int>& members, 
 void check_grid(const Communicator& world, const ProcessGrid& grid) {
   const GridComms comms(world, grid, dense_axis_sets());
   EXPECT_EQ(comms.here(), grid.coordinates(world.rank()));
-  for (const AxisSet axes : dense_axis_sets()) {
+  for (const GroupKey axes : dense_axis_sets()) {
     SCOPED_TRACE(axes.name());
     EXPECT_EQ(comms.group(axes).name(), axes.name());
     expect_members(comms.group(axes), grid.group(world.rank(), axes), world.rank());
@@ -61,13 +61,13 @@ TEST_F(Grids, PlacementPermutesTheRanks) {
 
 TEST_F(Grids, MoeSetsAndBothViews) {
   const int ranks = world().size();
-  const std::vector<AxisSet> sets = {{Axis::expert},        {Axis::replica}, {Axis::moe_row},
+  const std::vector<GroupKey> sets = {{Axis::expert},        {Axis::replica}, {Axis::moe_row},
                                      {Axis::moe_col},       {Axis::data},    {Axis::replica, Axis::expert},
                                      {Axis::row, Axis::col}};
   for (const MoeShape& moe : sample(moe_factorisations(ranks), 8)) {
     const ProcessGrid grid({StageShape{DenseShape{.data = ranks}, moe}});
     const GridComms comms(world(), grid, sets);
-    for (const AxisSet axes : sets) expect_members(comms.group(axes), grid.group(world().rank(), axes), world().rank());
+    for (const GroupKey& axes : sets) expect_members(comms.group(axes), grid.group(world().rank(), axes), world().rank());
   }
 }
 

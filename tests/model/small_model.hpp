@@ -92,7 +92,9 @@ template <class T>
 struct SmallModel {
   explicit SmallModel(const Deck& deck) : SmallModel(deck, ProcessGrid({StageShape{}}), launch().world()) {}
   SmallModel(const Deck& deck, const ProcessGrid& grid, const Communicator& world)
-      : pool(ledger), comms(world, grid, dense_axis_sets()), model(deck, comms, pool) {}
+      : pool(ledger),
+        comms(world, grid, dense_axis_sets(kv_sharers(deck.model, grid.stage(0).dense.row))),
+        model(deck, comms, pool) {}
 
   MicroBatch<T> random_batch(Index sequences, std::uint64_t seed, bool holes = true) {
     const ModelDeck& m = model.deck().model;

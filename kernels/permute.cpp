@@ -1,0 +1,47 @@
+#include "kernels/permute.hpp"
+
+namespace fourfold::kernels {
+
+namespace {
+
+template <class T, bool kAdd>
+void move_box(const char* label, const Space& space, const BoxCopy& box, Vector<const T> source, Vector<T> target) {
+  if (box.n0 <= 0 || box.n1 <= 0 || box.n2 <= 0) return;
+  const T* from = source.data();
+  T* to = target.data();
+  const BoxCopy b = box;
+  Kokkos::parallel_for(
+      label, Range1(space, 0, b.n0 * b.n1), KOKKOS_LAMBDA(Index row) {
+        const Index i = row / b.n1;
+        const Index j = row % b.n1;
+        const T* source_row = from + b.from + i * b.from_stride0 + j * b.from_stride1;
+        T* target_row = to + b.to + i * b.to_stride0 + j * b.to_stride1;
+        for (Index k = 0; k < b.n2; ++k) {
+          if constexpr (kAdd) {
+            target_row[k] += source_row[k];
+          } else {
+            target_row[k] = source_row[k];
+          }
+        }
+      });
+}
+
+}  // namespace
+
+template <class T>
+void copy_box(const Space& space, const BoxCopy& box, Vector<const T> source, Vector<T> target) {
+  move_box<T, false>("copy_box", space, box, source, target);
+}
+
+template <class T>
+void add_box(const Space& space, const BoxCopy& box, Vector<const T> source, Vector<T> target) {
+  move_box<T, true>("add_box", space, box, source, target);
+}
+
+template void copy_box(const Space&, const BoxCopy&, Vector<const float>, Vector<float>);
+template void copy_box(const Space&, const BoxCopy&, Vector<const double>, Vector<double>);
+template void copy_box(const Space&, const BoxCopy&, Vector<const std::int32_t>, Vector<std::int32_t>);
+template void add_box(const Space&, const BoxCopy&, Vector<const float>, Vector<float>);
+template void add_box(const Space&, const BoxCopy&, Vector<const double>, Vector<double>);
+
+}  // namespace fourfold::kernels

@@ -1,0 +1,53 @@
+#include "layers/deferred.hpp"
+
+namespace fourfold {
+
+void Deferred::add(Pending pending, std::function<void()> then) {
+  items_.push_back({std::move(pending), std::move(then)});
+  while (items_.size() > most_) {
+    items_.front().pending.wait();
+    items_.front().then();
+    items_.pop_front();
+  }
+}
+
+void Deferred::finish() {
+  for (Item& item : items_) {
+    item.pending.wait();
+    item.then();
+  }
+  items_.clear();
+}
+
+template <class T>
+std::size_t GatherQueue<T>::add(Start start, bool backward) {
+  uses_.push_back({std::move(start), backward});
+  return uses_.size() - 1;
+}
+
+template <class T>
+std::optional<std::size_t> GatherQueue<T>::next(std::size_t use, Phase phase) const {
+  if (phase != Phase::backward) return use + 1 < uses_.size() ? std::optional(use + 1) : std::nullopt;
+  while (use-- > 0) {
+    if (uses_[use].backward) return use;
+  }
+  return std::nullopt;
+}
+
+template <class T>
+Tensor<T> GatherQueue<T>::take(std::size_t use, Phase phase, bool ahead) {
+  if (!ready_ || ready_use_ != use) ready_ = uses_[use].start(phase);
+  ready_->second.wait();
+  Tensor<T> weight = ready_->first;
+  ready_.reset();
+  if (const auto following = next(use, phase); ahead && following) {
+    ready_use_ = *following;
+    ready_ = uses_[ready_use_].start(phase);
+  }
+  return weight;
+}
+
+template class GatherQueue<float>;
+template class GatherQueue<double>;
+
+}  // namespace fourfold

@@ -1,0 +1,71 @@
+#include "layers/rows.hpp"
+
+namespace fourfold {
+
+Index Rows::count() const {
+  Index rows = 0;
+  for (const Range& range : ranges) rows += sequences * range.size();
+  return rows;
+}
+
+TokenLayout Rows::layout(Range cols) const {
+  TokenLayout layout;
+  layout.width = cols.size();
+  for (const Range& range : ranges) layout.blocks.push_back({{0, sequences}, range, cols});
+  return layout;
+}
+
+std::vector<Range> depth_token_ranges(Index tokens, int extent, int place) {
+  return {part(tokens, 2 * extent, place), part(tokens, 2 * extent, 2 * extent - 1 - place)};
+}
+
+namespace {
+
+// Each range of tokens cut over row by quotient and remainder.
+Rows cut_over_row(const Rows& rows, int parts, int index) {
+  Rows cut;
+  cut.sequences = rows.sequences;
+  for (const Range& range : rows.ranges) {
+    const Range mine = part(range.size(), parts, index);
+    cut.ranges.push_back({range.begin + mine.begin, range.begin + mine.end});
+  }
+  return cut;
+}
+
+}  // namespace
+
+template <class T>
+RowPlan<T> plan_rows(const LayerContext<T>& context, const Pass<T>& pass) {
+  RowPlan<T> plan;
+  plan.coordinate.sequences = pass.batch->sequences;
+  plan.coordinate.ranges = pass.batch->token_ranges;
+  if (plan.coordinate.ranges.empty()) {
+    const Index past = pass.caches != nullptr && !pass.caches->empty() ? pass.caches->front().length : 0;
+    plan.coordinate.ranges = {{past, past + pass.batch->tokens}};
+  }
+  plan.sequence_tokens = pass.batch->sequence_tokens > 0 ? pass.batch->sequence_tokens : pass.batch->tokens;
+  plan.depth_parts = context.options.depth_sequence && !pass.batch->token_ranges.empty();
+  plan.cached = pass.caches != nullptr;
+  plan.sharded = context.options.sequence_shard && context.extent(Axis::row) > 1;
+  plan.stream = plan.sharded ? cut_over_row(plan.coordinate, context.extent(Axis::row), context.place(Axis::row))
+                             : plan.coordinate;
+  return plan;
+}
+
+template <class T>
+std::unique_ptr<LayoutGather<T>> RowPlan<T>::over_row(const LayerContext<T>& context, Index width) const {
+  if (!sharded) return nullptr;
+  std::vector<TokenLayout> parts;
+  for (int r = 0; r < context.extent(Axis::row); ++r) {
+    parts.push_back(cut_over_row(coordinate, context.extent(Axis::row), r).layout({0, width}));
+  }
+  return std::make_unique<LayoutGather<T>>(context.comms.group({Axis::row}), context.pool, std::move(parts),
+                                           coordinate.layout({0, width}), context.options.summation);
+}
+
+template struct RowPlan<float>;
+template struct RowPlan<double>;
+template RowPlan<float> plan_rows(const LayerContext<float>&, const Pass<float>&);
+template RowPlan<double> plan_rows(const LayerContext<double>&, const Pass<double>&);
+
+}  // namespace fourfold
