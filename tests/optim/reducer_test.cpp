@@ -21,7 +21,7 @@ ProcessGrid grid_of(int ranks) {
   return ProcessGrid({StageShape{shape_of(ranks), MoeShape{.replica = ranks}}});
 }
 
-const std::vector<AxisSet> kSets = {{Axis::data}, {Axis::data, Axis::row}};
+const std::vector<GroupKey> kSets = {{Axis::data}, {Axis::data, Axis::row}};
 
 template <class T>
 T gradient_of(const std::string& name, int rank, std::size_t i) {
