@@ -41,7 +41,7 @@ case $case in
   throw)      run 10 "${launcher[@]}" 4 "$probe" throw; expect_status 1; expect_first "${line}the loader lost its file" ;;
   fail_one)   run 10 "${launcher[@]}" 4 "$probe" fail_one; expect_status 4; expect_first "${line}the disk is full" ;;
   assert)     run 10 "${launcher[@]}" 4 "$probe" assert; expect_status 1; expect_first "${line}.*rows come from the loader" ;;
-  bad_alloc)  run 10 "${launcher[@]}" 4 "$probe" bad_alloc; expect_status 1; expect_first "${line}out of memory" ;;
+  bad_alloc)  run 10 "${launcher[@]}" 4 "$probe" bad_alloc; expect_status 1; expect_first "${line}out of memory .operator new" ;;
   length)     run 10 "${launcher[@]}" 4 "$probe" length; expect_status 1; expect_first "${line}.*reserve" ;;
   segv|null)  run 10 "${launcher[@]}" 4 "$probe" "$case"; expect_status 1; expect_first "${line}segmentation fault" ;;
   fpe)        run 10 "${launcher[@]}" 4 "$probe" fpe; expect_status 1; expect_first "${line}arithmetic error" ;;
