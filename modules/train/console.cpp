@@ -25,11 +25,14 @@ std::string format_count(double count) {
 }
 
 std::string format_thousands(std::int64_t number) {
-  std::string digits = std::to_string(number);
-  for (std::ptrdiff_t at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3) {
-    digits.insert(static_cast<std::size_t>(at), ",");
+  const std::string digits = std::to_string(number);
+  const std::size_t first = number < 0 ? 1 : 0;  // a sign is followed by no comma
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > first && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
   }
-  return digits;
+  return text;
 }
 
 Console::Console(std::int64_t steps, std::int64_t first_step, double flops_per_token, double ceiling)

@@ -56,12 +56,19 @@ class Session {
   ExitCode run() {
     prepare_folder(world_, deck_);
     restart();
+    write_resolved_deck(world_, deck_);  // a refused restart leaves the run's deck as it was
     open_reports();
     if (evaluation_left_over()) evaluate_now();
     while (step() < deck_.run.steps && !stop_.agreed() && !told_to_stop()) {
       log(trainer_.step());
       const bool interrupted = stop_.agreed();
-      if (evaluation_due() && !interrupted) evaluate_now();
+      if (evaluation_due()) {
+        if (interrupted) {
+          evaluation_dropped_ = true;
+        } else {
+          evaluate_now();
+        }
+      }
       if (checkpoint_due() || stop_.agreed() || told_to_stop()) checkpoint_now();
     }
     return finish();
@@ -165,11 +172,11 @@ class Session {
     if (step() > 0) checkpoint_now();
     summary();
     if (trace_.on()) write_run_trace();
+    stop_.clear_file();
     if (step() >= deck_.run.steps && !evaluation_dropped_) return ExitCode::done;
     const std::string reason = stop_.reason().empty() ? "--stop-at-step" : stop_.reason();
     log_info(
         fmt::format("stopped by {} after step {} of {}; the same command goes on", reason, step(), deck_.run.steps));
-    stop_.clear_file();
     return ExitCode::again;
   }
 

@@ -49,10 +49,19 @@ void prepare_folder(const Communicator& world, const Deck& deck) {
     std::error_code error;
     std::filesystem::create_directories(deck.run.folder, error);
     if (error) fail_one(ExitCode::storage, deck.run.folder + ": " + error.message());
+  });
+}
+
+void write_resolved_deck(const Communicator& world, const Deck& deck) {
+  checkpoint::run_stage(world, "the resolved deck cannot be written", [&] {
+    if (world.rank() != 0) return;
     const std::string path = deck.run.folder + "/deck.yaml";
-    std::ofstream file(path);
+    std::ofstream file(path + ".tmp");
     file << write_deck(deck);
-    if (!file.flush()) fail_one(ExitCode::storage, path + " cannot be written");
+    file.close();
+    std::error_code error;
+    if (file) std::filesystem::rename(path + ".tmp", path, error);
+    if (!file || error) fail_one(ExitCode::storage, path + " cannot be written");
   });
 }
 

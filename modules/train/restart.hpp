@@ -22,8 +22,10 @@ struct RunPosition {
 
 std::string checkpoint_folder(const Deck& deck);  // <run.folder>/checkpoints
 
-// Makes run.folder and writes deck.yaml, the resolved deck. Collective. Errors (all ranks, storage).
+// Makes run.folder. Collective. Errors (all ranks, storage).
 void prepare_folder(const Communicator& world, const Deck& deck);
+// Writes deck.yaml in it, the resolved deck, under a temporary name first. Collective. Errors (all ranks, storage).
+void write_resolved_deck(const Communicator& world, const Deck& deck);
 
 // The learning rate's definition as text; steps only where the rate depends on them.
 std::string schedule_text(const Deck& deck);

@@ -7,7 +7,7 @@
 # FOURFOLD_WRITE_EXPECTED=1 writes the .expected files anew: read the difference before committing it.
 set -u
 fourfold=$1 decks=$2 launcher=$3
-launched=(check) # commands that must behave so under the launcher
+launched=(check train) # commands that must behave so under the launcher
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
 launch=("$launcher" -n 4)

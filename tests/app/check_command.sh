@@ -34,7 +34,7 @@ for figure in '^# parameters: [0-9,]+' '^# model FLOPs per token: [0-9,]+' '^# m
 done
 expect 0 '^  lr: 0?\.?[0-9.e-]+$' "$fourfold" check "$quickstart" optimizer.lr=1e-2
 expect 0 '^  steps: 70$' "$fourfold" check "$quickstart" run.steps=70
-expect 0 'train refuses this deck: parallel.dense.row' "$fourfold" check "$quickstart" parallel.dense.row=2 --ranks 4
+expect 0 'train refuses this deck: parallel.stages' "$fourfold" check "$quickstart" parallel.stages=2 --ranks 4
 for deck in "$inputs"/*.yaml; do expect 0 '^# parameters: ' "$fourfold" check "$deck"; done
 
 "$fourfold" check --all-keys >"$work/all_keys.yaml"

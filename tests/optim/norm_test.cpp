@@ -73,6 +73,22 @@ TEST(GradientNorm, P24OrderOfTensors) {
   EXPECT_EQ(norm.tensors(), (std::vector<std::string>{"norm", "split", "experts.0", "experts.1", "head"}));
 }
 
+// Ranks that hold the same summed gradient: one of them counts it.
+TEST(GradientNorm, SummedCopiesCountOnce) {
+  const Communicator& world = test::launch().world();
+  const GridComms comms(world,
+                        ProcessGrid({StageShape{DenseShape{.data = world.size()}, MoeShape{.replica = world.size()}}}),
+                        {{Axis::data}});
+  MemoryLedger ledger;
+  Pool pool(ledger);
+  ParamStore<double> store;
+  Param<double>* param = store.declare(test::whole_spec("a", {2}, {Axis::data}));
+  store.allocate(pool);
+  test::set_values(param->grad, {3.0, -4.0});
+  Reducer<double>({}, comms, store).reduce();
+  EXPECT_EQ(GradientNorm<double>({}, comms, store).compute().norm, 5.0 * world.size());
+}
+
 // P62: the first tensor in global order whose gradient is not finite, on every rank, whichever rank made it.
 TEST(GradientNorm, P62NamesTheTensor) {
   const Communicator& world = test::launch().world();

@@ -196,6 +196,30 @@ TEST(Loop, StopFile) {
   }
 }
 
+// A stop during an evaluation drops it: the restart makes it before it goes on, and only then.
+TEST(Loop, DroppedEvaluationIsMadeAfterTheRestart) {
+  const Folder folder;
+  const Deck deck = test::deck_of(test::small_transformer(), overrides(folder), world().size());
+  EXPECT_EQ(run_train(deck, world(), until(4)), ExitCode::again);
+  if (world().rank() == 0) {
+    std::vector<Json> lines = lines_of(folder.run());
+    ASSERT_EQ(lines.size(), 5u);
+    EXPECT_EQ(lines.back().value("event", ""), "eval");
+    lines.pop_back();
+    std::ofstream file(folder.run() + "/metrics.jsonl");
+    for (const Json& line : lines) file << line.dump() << "\n";
+  }
+  barrier(world(), Phase::control);
+  EXPECT_EQ(run_train(deck, world(), until(6)), ExitCode::again);
+  EXPECT_EQ(run_train(deck, world(), until(0)), ExitCode::done);
+  if (world().rank() != 0) return;
+  const std::vector<Json> lines = lines_of(folder.run());
+  ASSERT_EQ(lines.size(), 10u + 3 + 2);
+  EXPECT_EQ(lines[4], (Json{{"event", "restart"}, {"step", 4}}));
+  EXPECT_EQ(lines[5].value("event", ""), "eval");
+  EXPECT_EQ(lines[5].value("step", 0), 4);
+}
+
 // A finished run has nothing to do; its folder stays as it is but for a restart line.
 TEST(Loop, FinishedRun) {
   const Folder folder;
