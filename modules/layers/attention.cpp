@@ -247,8 +247,7 @@ Tensor<T> Attention<T>::backward_input(const RowPlan<T>& rows, const Tensor<T>& 
   Tensor<T> dq(context_.pool, MemoryTag::activations, kept.q.rows(), kept.q.cols());
   Tensor<T> dkv(context_.pool, MemoryTag::activations, kept.kv.rows(), kept.kv.cols());
   const KeysValues all = split_keys_values(work, kept.kv);
-  // The first range writes the gradients of the keys it sees, the others add; later keys than a range's end see
-  // nothing.
+  // Where several ranges of queries read the same keys their gradients add up; keys beyond a range's end get none.
   const bool several = work.rows.ranges.size() > 1 || work.kv_over_depth != nullptr;
   if (several) kernels::fill<T>(space, 0, dkv.vector());
   for_each_range(work.rows, [&](Index first, Index count, Range range) {
@@ -271,8 +270,9 @@ Tensor<T> Attention<T>::backward_input(const RowPlan<T>& rows, const Tensor<T>& 
   kept.q = kept.kv = kept.out = Tensor<T>();
   if (work.kv_over_depth) dkv = work.kv_over_depth->scatter_sum(dkv, Phase::backward);
   rotate(work, dq, dkv, true);
-  const Tensor<T> dx = q_.backward_input(dq, kept.q_linear, {nullptr, work.q_over_col.get(), true});
+  // The reverse of forward's order, in which weights are gathered ahead.
   const Tensor<T> dx_kv = kv_.backward_input(dkv, kept.kv_linear, {nullptr, work.kv_over_col.get(), true});
+  const Tensor<T> dx = q_.backward_input(dq, kept.q_linear, {nullptr, work.q_over_col.get(), true});
   kernels::add<T>(space, dx_kv.vector(), dx.vector());
   return q_.finish_input_gradient(dx, over_row.get(), [&] {
     q_.backward_weight(kept.q_linear);

@@ -1,5 +1,7 @@
 #include "layers/deferred.hpp"
 
+#include "base/error.hpp"
+
 namespace fourfold {
 
 void Deferred::add(Pending pending, std::function<void()> then) {
@@ -36,7 +38,8 @@ std::optional<std::size_t> GatherQueue<T>::next(std::size_t use, Phase phase) co
 
 template <class T>
 Tensor<T> GatherQueue<T>::take(std::size_t use, Phase phase, bool ahead) {
-  if (!ready_ || ready_use_ != use) ready_ = uses_[use].start(phase);
+  FOURFOLD_ASSERT(!ready_ || ready_use_ == use, "weights are used in the order of their registration");
+  if (!ready_) ready_ = uses_[use].start(phase);
   ready_->second.wait();
   Tensor<T> weight = ready_->first;
   ready_.reset();

@@ -1,6 +1,7 @@
 // Parameters and where they live. A layer declares its parameters; the store lays them out, one flat buffer of values
 // and one of gradients for each reduction group (parameters whose gradients are summed over the same axes), in
-// declaration order. One reducer reads the groups; no layer scales or sums over ranks by hand.
+// declaration order. One reducer reads the groups; a layer only scatters its weights' gradients over depth, the adjoint
+// of gathering them.
 #pragma once
 
 #include <deque>

@@ -3,7 +3,8 @@
 //
 // forward copies; its adjoint is the same movement back, where contributions to one element are added in ascending rank
 // order. Source boxes that are held by several ranks are replicas: one of them sends, all get the adjoint's sum. Only
-// the intersections of source and target boxes move; a rank holds its two shards and one buffer.
+// the intersections of source and target boxes move; a rank holds its two shards and buffers of what it sends and
+// receives.
 #pragma once
 
 #include <vector>

@@ -43,7 +43,6 @@ class Tensor {
   Index rows() const { return rows_; }
   Index cols() const { return cols_; }
   Index size() const { return rows_ * cols_; }
-  bool allocated() const { return block_ != nullptr || size() == 0; }
   T* data() const { return reinterpret_cast<T*>(block_.get()); }
   kernels::Matrix<T> matrix() const { return kernels::Matrix<T>(data(), rows_, cols_); }
   kernels::Vector<T> vector() const { return kernels::Vector<T>(data(), size()); }
