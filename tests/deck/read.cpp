@@ -212,11 +212,9 @@ TEST(Read, DamagedTextsNeverThrow) {
 TEST(Read, NotBuiltYet) {
   EXPECT_TRUE(not_built_yet(read_small({}).deck, "small.yaml").empty());
   const std::vector<std::pair<std::string, std::string>> refused = {
-      {"parallel.dense.depth=2", "parallel.dense.depth"}, {"parallel.dense.row=2", "parallel.dense.row"},
-      {"parallel.dense.col=2", "parallel.dense.col"},     {"parallel.stages=2", "parallel.stages"},
-      {"parallel.schedule=gpipe", "parallel.schedule"},   {"model.moe={experts: 4}", "model.moe"},
-      {"parallel.moe.expert=2", "parallel.moe"},          {"precision.compute=bf16", "precision.compute"},
-      {"optimizer.shard=data", "optimizer.shard"}};
+      {"parallel.stages=2", "parallel.stages"},        {"parallel.schedule=gpipe", "parallel.schedule"},
+      {"model.moe={experts: 4}", "model.moe"},         {"parallel.moe.expert=2", "parallel.moe"},
+      {"precision.compute=bf16", "precision.compute"}, {"optimizer.shard=data", "optimizer.shard"}};
   for (const auto& [argument, path] : refused) {
     const ReadResult result = read_small({argument}, 4);
     ASSERT_TRUE(result.errors.empty()) << numbered_list(result.errors);

@@ -260,6 +260,19 @@ TEST(Rules, BatchOfSixteenRanks) {  // P30's case: TP 2, PP 2
   expect_fault({"batch.global=16"}, "batch.global", {"multiple of the 3 coordinates", "15 or 18"}, 3);
 }
 
+TEST(Rules, DepthThatSplitsSequences) {
+  // Depth is then no coordinate of the batch.
+  const std::vector<std::string> deck = {"parallel={depth_splits: sequence, dense: {depth: 4}}",
+                                         "batch={global: 6, micro: 3}"};
+  const ReadResult result = read_small(deck, 8);
+  EXPECT_TRUE(result.errors.empty()) << numbered_list(result.errors);
+  EXPECT_EQ(result.deck.batch.micro_batches, 1);
+  expect_fault({"parallel.dense.depth=4", "batch.global=6"}, "batch.global", {"8 coordinates"}, 8);
+  expect_fault(
+      {"parallel.depth_splits=sequence", "model.kind=mlp", "model.widths=[4, 2]", "data={kind: synthetic, samples: 6}"},
+      "parallel.depth_splits", {"mlp", "type batch"});
+}
+
 TEST(Rules, BatchWithoutARankCount) {
   expect_fault({"batch={global: 64, micro: 3}"}, "batch.micro", {"1, 2, 4, 8, 16, 32, 64"}, std::nullopt);
   expect_fault({"batch.global=7", "parallel.dense.depth=2"}, "batch.global", {"6 or 8"}, std::nullopt);
