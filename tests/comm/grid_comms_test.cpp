@@ -62,12 +62,13 @@ TEST_F(Grids, PlacementPermutesTheRanks) {
 TEST_F(Grids, MoeSetsAndBothViews) {
   const int ranks = world().size();
   const std::vector<GroupKey> sets = {{Axis::expert},        {Axis::replica}, {Axis::moe_row},
-                                     {Axis::moe_col},       {Axis::data},    {Axis::replica, Axis::expert},
-                                     {Axis::row, Axis::col}};
+                                      {Axis::moe_col},       {Axis::data},    {Axis::replica, Axis::expert},
+                                      {Axis::row, Axis::col}};
   for (const MoeShape& moe : sample(moe_factorisations(ranks), 8)) {
     const ProcessGrid grid({StageShape{DenseShape{.data = ranks}, moe}});
     const GridComms comms(world(), grid, sets);
-    for (const GroupKey& axes : sets) expect_members(comms.group(axes), grid.group(world().rank(), axes), world().rank());
+    for (const GroupKey& axes : sets)
+      expect_members(comms.group(axes), grid.group(world().rank(), axes), world().rank());
   }
 }
 
