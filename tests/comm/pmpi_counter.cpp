@@ -117,6 +117,11 @@ int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* made) {
   return PMPI_Comm_dup(comm, made);
 }
 
+int MPI_Comm_free(MPI_Comm* comm) {
+  ++traffic.freed;
+  return PMPI_Comm_free(comm);
+}
+
 // What it does not: any of these in a test has passed beside the ledger.
 int MPI_Allreduce(const void* send, void* receive, int elements, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
   outside("MPI_Allreduce");
