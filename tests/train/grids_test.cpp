@@ -179,21 +179,28 @@ TEST(Grids, DepthSplitsSequences) {
           test::sample(with(t0_cases(), "parallel.depth_splits=sequence", &DenseShape::depth), 5), expect_close);
 }
 
-// Everything at once, with learned positions, layer norm, biases, dropout and sizes that do not divide.
-TEST(Grids, AllTogetherOnOddSizes) {
-  const std::string yaml = R"(
+// Everything at once, with learned positions, layer norm, dropout and sizes that do not divide. Biases go with
+// momentum: a key bias has a zero gradient, and AdamW would divide its rounding noise by eps.
+std::string odd_sizes(const std::string& bias, const std::string& optimizer) {
+  return R"(
 run: {name: odd, steps: 4, seed: 9}
 model: {kind: transformer, layers: 2, hidden: 13, heads: 8, kv_heads: 2, head_dim: 3, vocab: 29, sequence: 11,
-        positions: learned, norm: layer, ffn: {kind: gelu, hidden: 17}, bias: all, tie_embeddings: true, dropout: 0.1,
+        positions: learned, norm: layer, ffn: {kind: gelu, hidden: 17}, bias: )" +
+         bias + R"(, tie_embeddings: true, dropout: 0.1,
         init: {std: 0.2}}
 data: {kind: synthetic, synthetic: dyadic, samples: 100}
 batch: {global: 16}
-optimizer: {kind: momentum, lr: 1.0e-1, weight_decay: 0.1, clip: 1.0}
+optimizer: {)" +
+         optimizer + R"(, weight_decay: 0.1, clip: 1.0}
 precision: {compute: fp64}
 parallel: {sequence_shard: true, depth_splits: sequence}
 attention: {split: col}
 )";
-  compare(yaml, 4, test::sample(t0_cases(), 10), expect_close);
+}
+
+TEST(Grids, AllTogetherOnOddSizes) {
+  compare(odd_sizes("all", "kind: momentum, lr: 1.0e-1"), 4, test::sample(t0_cases(), 10), expect_close);
+  compare(odd_sizes("none", "kind: adamw, lr: 1.0e-2"), 4, test::sample(t0_cases(), 10), expect_close);
 }
 
 // Overlap off: the same operations, waited for at once; no bit changes.
