@@ -69,9 +69,14 @@ Communicator::Communicator(const Communicator& parent, const std::vector<int>& r
 
 Communicator::Communicator(std::shared_ptr<const MpiHandle> handle, std::string name, std::vector<int> nodes,
                            CommState* state)
-    : handle_(std::move(handle)), name_(std::move(name)), nodes_(std::move(nodes)), state_(state) {
+    : handle_(std::move(handle)), name_(std::move(name)), state_(state) {
   check_mpi(MPI_Comm_rank(handle_->comm, &rank_), "MPI_Comm_rank", name_, -1, -1);
   check_mpi(MPI_Comm_size(handle_->comm, &size_), "MPI_Comm_size", name_, -1, -1);
+  set_nodes(std::move(nodes));
+}
+
+void Communicator::set_nodes(std::vector<int> nodes) {
+  nodes_ = std::move(nodes);
   between_nodes_ = std::any_of(nodes_.begin(), nodes_.end(), [&](int node) { return node != nodes_.front(); });
 }
 

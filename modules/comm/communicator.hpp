@@ -38,6 +38,7 @@ class Communicator {
   friend class Call;  // comm/call.hpp
   // `nodes[r]`: node of member r.
   Communicator(std::shared_ptr<const MpiHandle> handle, std::string name, std::vector<int> nodes, CommState* state);
+  void set_nodes(std::vector<int> nodes);
   // The same members under another name, on the same MPI communicator.
   Communicator alias(std::string name) const;
 

@@ -124,7 +124,6 @@ Launch::Launch(int* argc, char*** argv) {
 
   state_ = std::make_unique<CommState>();
   const std::vector<int> nodes = find_nodes(MPI_COMM_WORLD, rank, size);
-  nodes_ = *std::max_element(nodes.begin(), nodes.end()) + 1;
   const auto duplicate = [&](const char* name) {
     MPI_Comm comm = MPI_COMM_NULL;
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup", name, rank, size);
@@ -153,6 +152,13 @@ void Launch::set_scratch_allocator(ScratchPool::Allocate allocate) const {
 
 std::int64_t Launch::scratch_allocations() const {
   return state_->scratch.allocations();
+}
+
+void Launch::emulate_nodes(std::int64_t ranks_per_node) const {
+  FOURFOLD_ASSERT(ranks_per_node > 0, "a node has ranks");
+  std::vector<int> nodes;
+  for (int rank = 0; rank < world_->size(); ++rank) nodes.push_back(static_cast<int>(rank / ranks_per_node));
+  world_->set_nodes(std::move(nodes));
 }
 
 void Launch::set_transfer_limit(std::int64_t bytes) const {

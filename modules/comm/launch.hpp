@@ -27,11 +27,13 @@ class Launch {
   CommLedger& ledger() const;
   const std::string& host() const { return host_; }                // this rank's host name
   const std::string& mpi_library() const { return mpi_library_; }  // "Open MPI v4.1.4"
-  int nodes() const { return nodes_; }                             // of the world
 
   // Where collectives take their own buffers from (scratch.hpp). An empty function before what `allocate` needs ends.
   void set_scratch_allocator(ScratchPool::Allocate allocate) const;
   std::int64_t scratch_allocations() const;
+  // The topology of a machine file in place of the real one: nodes of `ranks_per_node` ranks, filled one after the
+  // other (node_of, between_nodes, the ledger). For the world and communicators made of it from now on.
+  void emulate_nodes(std::int64_t ranks_per_node) const;
   // Bytes given to one MPI call at most, below 2^31; longer transfers are cut. For tests of the cutting.
   void set_transfer_limit(std::int64_t bytes) const;
 
@@ -41,7 +43,6 @@ class Launch {
   bool all_arrive(double seconds) const;
 
   std::string host_, mpi_library_;
-  int nodes_ = 1;
   std::unique_ptr<CommState> state_;
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<Communicator> verdict_;  // for run_guarded alone, so that it meets no message of the run

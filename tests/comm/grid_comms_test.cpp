@@ -72,6 +72,27 @@ TEST_F(Grids, MoeSetsAndBothViews) {
   }
 }
 
+// The machine file's nodes in place of the real ones: ranks 0 1 2 | 3 4 5 | ...
+TEST_F(Grids, EmulatedNodes) {
+  const int ranks = world().size();
+  launch().emulate_nodes(3);
+  const GridComms comms(world(), ProcessGrid({StageShape{DenseShape{.data = ranks}, MoeShape{.replica = ranks}}}),
+                        dense_axis_sets());
+  const Communicator& data = comms.group(AxisSet{Axis::data});
+  for (int rank = 0; rank < ranks; ++rank) {
+    EXPECT_EQ(world().node_of(rank), rank / 3);
+    EXPECT_EQ(data.node_of(rank), rank / 3);
+  }
+  EXPECT_EQ(world().between_nodes(), ranks > 3);
+  EXPECT_EQ(data.between_nodes(), ranks > 3);
+  EXPECT_FALSE(Communicator(world(), {world().rank()}, "alone").between_nodes());
+  std::int64_t one = 1;
+  all_reduce_sum<std::int64_t>(data, {&one, 1}, Summation::fast, Phase::forward);
+  const CommSums sums = launch().ledger().group_sum("data");
+  EXPECT_EQ(sums.bytes_between_nodes, ranks > 3 ? sums.ring_bytes : 0);
+  launch().emulate_nodes(ranks);  // this host is one node
+}
+
 TEST_F(Grids, UnequalStagesHaveNoStageGroup) {
   if (world().size() < 3) return;
   const int rest = world().size() - 1;
