@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "deck/derive.hpp"
+#include "deck/keys.hpp"
 #include "deck/names.hpp"
 #include "grid/process_grid.hpp"
 
@@ -94,6 +95,65 @@ void loss_rule(const Check& check) {
   if (!check.sound({"model.kind", "model.loss"})) return;
   if (model.kind == ModelKind::transformer && model.loss == LossKind::squared_error) {
     check.add("model.loss", "squared_error is for model.kind mlp or embedding; legal for transformer: cross_entropy");
+  }
+}
+
+// Keys that only some kinds of model look at: a deck that asks for them elsewhere would silently not get them.
+struct KindsOfKey {
+  const char* path;  // a key, or a block with all its keys
+  std::vector<ModelKind> kinds;
+};
+
+const std::vector<KindsOfKey>& kinds_of_keys() {
+  using enum ModelKind;
+  static const std::vector<KindsOfKey> table = {
+      {"model.layers", {transformer}},
+      {"model.hidden", {transformer, embedding}},
+      {"model.heads", {transformer}},
+      {"model.kv_heads", {transformer}},
+      {"model.head_dim", {transformer}},
+      {"model.vocab", {transformer, embedding}},
+      {"model.sequence", {transformer, embedding}},
+      {"model.positions", {transformer}},
+      {"model.rope_theta", {transformer}},
+      {"model.norm", {transformer}},
+      {"model.norm_eps", {transformer}},
+      {"model.ffn", {transformer}},
+      {"model.bias", {transformer}},
+      {"model.tie_embeddings", {transformer, embedding}},
+      {"model.dropout", {transformer, embedding}},
+      {"model.init.scale_residual", {transformer}},
+      // inputs/all_keys.yaml, a transformer's deck, has every key: it may have widths.
+      {"model.widths", {mlp, transformer}},
+      {"model.activation", {mlp}},
+      {"model.bias_terms", {mlp}},
+      {"parallel.depth_splits", {transformer, embedding}},
+      {"parallel.sequence_shard", {transformer, embedding}},
+      {"attention.split", {transformer}},
+  };
+  return table;
+}
+
+// The value of the deck is not what a deck without the key has.
+bool asks_for(const Check& check, const DeckKey& key) {
+  return check.given(key.path) && (!key.fixed_default() || key.get(check.deck) != key.get(Deck{}));
+}
+
+void kind_rules(const Check& check) {
+  if (!check.sound({"model.kind"})) return;
+  const DeckKey& kind = *find_key("model.kind");
+  const auto index = static_cast<std::size_t>(check.deck.model.kind);
+  for (const KindsOfKey& row : kinds_of_keys()) {
+    if (std::find(row.kinds.begin(), row.kinds.end(), check.deck.model.kind) != row.kinds.end()) continue;
+    std::vector<std::string> kinds;
+    for (const ModelKind each : row.kinds) kinds.push_back(kind.choices[static_cast<std::size_t>(each)]);
+    const std::string block = std::string(row.path) + ".";
+    for (const DeckKey& key : deck_keys()) {
+      if ((key.path != row.path && !key.path.starts_with(block)) || !check.sound({key.path.c_str()})) continue;
+      if (!asks_for(check, key)) continue;
+      check.add(key.path, "has no effect on model.kind " + kind.choices[index] + ", only on " + join(kinds) +
+                              "; take it away, or change model.kind");
+    }
   }
 }
 
@@ -294,13 +354,6 @@ void moe_grid_rule(const Check& check) {
   }
 }
 
-void depth_rules(const Check& check) {
-  const Deck& deck = check.deck;
-  if (deck.parallel.depth_splits == DepthSplits::sequence && deck.model.kind == ModelKind::mlp) {
-    check.add("parallel.depth_splits", "sequence needs tokens, an mlp has none; type batch");
-  }
-}
-
 // --- batch: global = micro x coordinates x micro_batches ---
 
 void batch_rules(const Check& check) {
@@ -367,6 +420,7 @@ std::vector<DeckError> cross_check(const Deck& deck, std::optional<std::int64_t>
   head_rules(check);
   head_split_rules(check);
   loss_rule(check);
+  kind_rules(check);
   moe_rules(check);
   size_rule(check);
   data_rules(check);
@@ -375,7 +429,6 @@ std::vector<DeckError> cross_check(const Deck& deck, std::optional<std::int64_t>
   stage_rule(check);
   rank_rules(check);
   moe_grid_rule(check);
-  depth_rules(check);
   batch_rules(check);
   return errors;
 }

@@ -42,7 +42,7 @@ void derive_sizes(Deck& deck) {
   if (model.head_dim == 0 && model.heads > 0 && model.hidden % model.heads == 0) {
     model.head_dim = model.hidden / model.heads;
   }
-  if (model.ffn.hidden == 0) model.ffn.hidden = 4 * model.hidden;
+  if (model.kind == ModelKind::transformer && model.ffn.hidden == 0) model.ffn.hidden = 4 * model.hidden;
   if (model.kind == ModelKind::embedding && model.sequence == 0) model.sequence = 1;
   BatchDeck& batch = deck.batch;
   if (batch.global == 0 && (batch.micro == 0 || batch.micro_batches == 0)) batch.global = kDefaultGlobal;

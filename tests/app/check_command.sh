@@ -35,7 +35,12 @@ done
 expect 0 '^  lr: 0?\.?[0-9.e-]+$' "$fourfold" check "$quickstart" optimizer.lr=1e-2
 expect 0 '^  steps: 70$' "$fourfold" check "$quickstart" run.steps=70
 expect 0 'train refuses this deck: parallel.stages' "$fourfold" check "$quickstart" parallel.stages=2 --ranks 4
-for deck in "$inputs"/*.yaml; do expect 0 '^# parameters: ' "$fourfold" check "$deck"; done
+for deck in "$inputs"/*.yaml; do
+  expect 0 '^# parameters: ' "$fourfold" check "$deck"
+  cp "$work/out" "$work/resolved.yaml" # of every kind of model
+  expect 0 '^# parameters: ' "$fourfold" check "$work/resolved.yaml"
+  cmp -s "$work/out" "$work/resolved.yaml" || fail "$deck: the resolved deck does not resolve to itself"
+done
 
 "$fourfold" check --all-keys >"$work/all_keys.yaml"
 cmp "$work/all_keys.yaml" "$inputs/all_keys.yaml" || fail "inputs/all_keys.yaml is not what the program writes"

@@ -19,6 +19,9 @@ inline const std::string kSmallDeck =
     "run: {name: small, steps: 10}\n"
     "model: {layers: 2, hidden: 32, heads: 4, vocab: 257, sequence: 16}\n"
     "data: {train: [corpus.txt]}\n";
+inline const std::string kMlpDeck = "model: {kind: mlp, widths: [4, 4, 2]}\ndata: {kind: synthetic, samples: 6}\n";
+inline const std::string kEmbeddingDeck =
+    "model: {kind: embedding, vocab: 257, hidden: 4}\ndata: {train: [corpus.txt]}\n";
 
 // "path: message" of every error, without positions.
 inline std::vector<std::string> faults(const ReadResult& result) {
@@ -27,19 +30,22 @@ inline std::vector<std::string> faults(const ReadResult& result) {
   return list;
 }
 
-inline ReadResult read_small(const std::vector<std::string>& overrides, std::optional<std::int64_t> ranks = 1) {
-  return read_deck(kSmallDeck, "small.yaml", overrides, ranks);
+inline ReadResult read_small(const std::vector<std::string>& overrides, std::optional<std::int64_t> ranks = 1,
+                             const std::string& deck = kSmallDeck) {
+  return read_deck(deck, "small.yaml", overrides, ranks);
 }
 
-inline void expect_legal(const std::vector<std::string>& overrides, std::optional<std::int64_t> ranks = 1) {
-  const ReadResult result = read_small(overrides, ranks);
+inline void expect_legal(const std::vector<std::string>& overrides, std::optional<std::int64_t> ranks = 1,
+                         const std::string& deck = kSmallDeck) {
+  const ReadResult result = read_small(overrides, ranks, deck);
   EXPECT_TRUE(result.errors.empty()) << numbered_list(result.errors);
 }
 
 // Exactly one error, of this key, whose message holds all the parts.
 inline void expect_fault(const std::vector<std::string>& overrides, const std::string& path,
-                         const std::vector<std::string>& parts, std::optional<std::int64_t> ranks = 1) {
-  const ReadResult result = read_small(overrides, ranks);
+                         const std::vector<std::string>& parts, std::optional<std::int64_t> ranks = 1,
+                         const std::string& deck = kSmallDeck) {
+  const ReadResult result = read_small(overrides, ranks, deck);
   ASSERT_EQ(result.errors.size(), 1u) << numbered_list(result.errors);
   EXPECT_EQ(result.errors[0].path, path) << numbered_list(result.errors);
   for (const std::string& part : parts) {

@@ -90,7 +90,43 @@ TEST(Rules, RowSplitsHeadsAndKvHeads) {
 
 TEST(Rules, LossOfATransformer) {
   expect_fault({"model.loss=squared_error"}, "model.loss", {"mlp or embedding", "cross_entropy"});
-  expect_legal({"model.kind=embedding", "model.loss=squared_error"});
+  expect_legal({"model.loss=squared_error"}, 1, kEmbeddingDeck);
+}
+
+// Keys that the kind of model does not look at: refused where they ask for something, legal at their defaults.
+TEST(Rules, KeysOfOtherKinds) {
+  const std::vector<std::string> of_transformers = {
+      "model.layers=2",     "model.heads=2",         "model.kv_heads=1",       "model.head_dim=2",
+      "model.norm=layer",   "model.positions=none",  "model.rope_theta=100.0", "model.norm_eps=1.0e-6",
+      "model.bias=all",     "model.ffn.kind=swiglu", "model.ffn.hidden=8",     "model.init.scale_residual=false",
+      "attention.split=col"};
+  const std::vector<std::string> of_tokens = {"model.hidden=64",
+                                              "model.vocab=257",
+                                              "model.sequence=4",
+                                              "model.tie_embeddings=true",
+                                              "model.dropout=0.1",
+                                              "parallel.sequence_shard=true",
+                                              "parallel.depth_splits=sequence"};
+  const std::vector<std::string> of_mlps = {"model.activation=gelu", "model.bias_terms=false"};
+  const auto key = [](const std::string& entry) { return entry.substr(0, entry.find('=')); };
+  for (const std::string& entry : of_transformers) {
+    expect_legal({entry});
+    expect_fault({entry}, key(entry), {"no effect on model.kind mlp", "only on transformer;"}, 1, kMlpDeck);
+    expect_fault({entry}, key(entry), {"no effect on model.kind embedding"}, 1, kEmbeddingDeck);
+  }
+  for (const std::string& entry : of_tokens) {
+    expect_legal({entry});
+    expect_legal({entry}, 1, kEmbeddingDeck);
+    expect_fault({entry}, key(entry), {"no effect on model.kind mlp", "transformer, embedding"}, 1, kMlpDeck);
+  }
+  for (const std::string& entry : of_mlps) {
+    expect_legal({entry}, 1, kMlpDeck);
+    expect_fault({entry}, key(entry), {"no effect on model.kind transformer", "only on mlp"});
+    expect_fault({entry}, key(entry), {"no effect on model.kind embedding"}, 1, kEmbeddingDeck);
+  }
+  expect_fault({"model.widths=[4, 2]"}, "model.widths", {"no effect on model.kind embedding"}, 1, kEmbeddingDeck);
+  expect_legal({"attention.split=row", "parallel.sequence_shard=false", "model.dropout=0", "model.norm=rms"}, 1,
+               kMlpDeck);
 }
 
 TEST(Rules, Experts) {
@@ -100,7 +136,7 @@ TEST(Rules, Experts) {
   expect_legal({"model.moe={experts: 4, every: 2}"});
   expect_fault({"model.moe={top_k: 1}"}, "model.moe.experts", {"missing"});
   expect_fault({"model.moe={}"}, "model.moe", {"empty block", "every, experts, top_k"});
-  expect_fault({"model.moe={experts: 4}", "model.kind=embedding"}, "model.moe", {"transformer"});
+  expect_fault({"model.moe={experts: 4}"}, "model.moe", {"transformer"}, 1, kEmbeddingDeck);
   expect_fault({"model.moe={experts: 6}", "parallel.moe={expert: 4}"}, "parallel.moe.expert",
                {"1, 2, 3, 6", "nearest: 3"}, 4);
   expect_fault({"model.moe={experts: 2}", "parallel.moe={expert: 4}"}, "parallel.moe.expert", {"legal: 1, 2;"}, 4);
@@ -115,9 +151,9 @@ TEST(Rules, TextNeedsTokensAndTheirVocabulary) {
   expect_fault({"model.vocab=256"}, "model.vocab", {"256 is too small", "257 or more"});
   expect_legal({"model.vocab=257"});
   expect_legal({"model.vocab=5", "data.kind=synthetic", "data.samples=8"});
-  expect_fault({"model.kind=mlp", "model.widths=[4, 2]"}, "data.kind", {"synthetic"});
+  expect_fault({"data={kind: text, train: [corpus.txt]}"}, "data.kind", {"synthetic"}, 1, kMlpDeck);
   expect_fault({"data={kind: synthetic, synthetic: teacher, samples: 8}"}, "data.synthetic", {"mlp", "dyadic"});
-  expect_legal({"data={kind: synthetic, synthetic: teacher, samples: 8}", "model.kind=mlp", "model.widths=[4, 2]"});
+  expect_legal({"data.synthetic=teacher"}, 1, kMlpDeck);
 }
 
 TEST(Rules, ValidationData) {
@@ -151,8 +187,7 @@ TEST(Rules, RangesOfSingleKeys) {
 TEST(Rules, StagesAreNotMoreThanLayers) {
   expect_fault({"parallel.stages=4"}, "parallel.stages", {"4", "1 to 2", "nearest: 2"}, 4);
   expect_legal({"parallel.stages=2"}, 4);
-  expect_fault({"parallel.stages=3", "model.kind=mlp", "model.widths=[4, 4, 2]", "data={kind: synthetic, samples: 6}"},
-               "parallel.stages", {"1 to 2"}, 3);
+  expect_fault({"parallel.stages=3"}, "parallel.stages", {"1 to 2"}, 3, kMlpDeck);
 }
 
 // Every grid that a message proposes.
@@ -268,9 +303,6 @@ TEST(Rules, DepthThatSplitsSequences) {
   EXPECT_TRUE(result.errors.empty()) << numbered_list(result.errors);
   EXPECT_EQ(result.deck.batch.micro_batches, 1);
   expect_fault({"parallel.dense.depth=4", "batch.global=6"}, "batch.global", {"8 coordinates"}, 8);
-  expect_fault(
-      {"parallel.depth_splits=sequence", "model.kind=mlp", "model.widths=[4, 2]", "data={kind: synthetic, samples: 6}"},
-      "parallel.depth_splits", {"mlp", "type batch"});
 }
 
 TEST(Rules, BatchWithoutARankCount) {
