@@ -1,7 +1,7 @@
 // fourfold COMMAND DECK [key.path=value ...]
 //
 //   1. the command line   each command adds its own arguments
-//   2. the command        its own file: check.cpp, train.cpp, eval.cpp, generate.cpp
+//   2. the command        its own file: check.cpp, train.cpp, eval.cpp, ...
 //   3. the exit code      README, "Exit codes"
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -28,6 +28,7 @@ constexpr Command kCommands[] = {
     {"train", "trains, evaluates, checkpoints; goes on from the newest checkpoint of run.folder", train_command},
     {"eval", "the validation loss of a checkpoint, on any number of ranks", eval_command},
     {"generate", "text from a checkpoint", generate_command},
+    {"inspect", "lists, verifies and compares the checkpoints of runs; no MPI", inspect_command},
 };
 
 int refuse(ExitCode code, const std::string& message) {

@@ -1,5 +1,6 @@
-// Checkpoints: FOLDER/step_00000100.h5 (datasets /params/NAME, /optimizer/{m,v,master}/NAME as whole logical tensors,
-// /state with numbers and texts) and FOLDER/step_00000100.commit, which alone makes the step exist.
+// Checkpoints: FOLDER/step_00000100.h5 (datasets /params/NAME, /optimizer/{m,v,master}/NAME, in records
+// /gradients/NAME, as whole logical tensors, /state with numbers and texts) and FOLDER/step_00000100.commit, which
+// alone makes the step exist.
 //
 // All functions that take a communicator are collective over it: every rank calls them with the same names, types and
 // shapes in the same order, and with an empty shard where it holds nothing. Equal states give equal files, byte for

@@ -40,8 +40,8 @@ void check_equal_lists(const Communicator& world, const std::vector<Listing::Ite
 void check_names(const std::vector<Listing::Item>& items) {
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::string& name = items[i].shard->name;
-    if (!name.starts_with("/params/") && !name.starts_with("/optimizer/"))
-      fail_all(ExitCode::error, "checkpoint tensor '" + name + "' is neither in /params nor in /optimizer");
+    if (!name.starts_with("/params/") && !name.starts_with("/optimizer/") && !name.starts_with("/gradients/"))
+      fail_all(ExitCode::error, "checkpoint tensor '" + name + "' is not in /params, /optimizer or /gradients");
     if (i > 0 && items[i - 1].shard->name == name)
       fail_all(ExitCode::error, "checkpoint tensor '" + name + "' is listed twice");
   }

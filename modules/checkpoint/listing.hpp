@@ -13,8 +13,8 @@ namespace fourfold::checkpoint {
 class Listing {
  public:
   // Collective. `whole_shards`: rounds count the whole shard of a rank (loads), not only what it owns (saves).
-  // Errors (all ranks, error): the ranks' lists differ, a name twice, a name outside of /params and /optimizer, an
-  // element that is not owned exactly once.
+  // Errors (all ranks, error): the ranks' lists differ, a name twice, a name outside of /params, /optimizer and
+  // /gradients, an element that is not owned exactly once.
   Listing(const Communicator& world, const std::vector<NamedShard>& shards, std::int64_t transfer_bytes,
           bool whole_shards);
 

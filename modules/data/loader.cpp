@@ -12,6 +12,7 @@
 #include "comm/collectives.hpp"
 #include "data/bytes.hpp"
 #include "data/file_list.hpp"
+#include "data/goldfish.hpp"
 #include "data/synthetic.hpp"
 #include "data/text_tokens.hpp"
 #include "data/token_samples.hpp"
@@ -109,6 +110,7 @@ void Loader::finish(const Deck& deck, const std::string& facts) {
   global_ = deck.batch.global;
   micro_batches_ = deck.batch.micro_batches;
   eval_limit_ = deck.eval.samples;
+  goldfish_ = deck.loss.goldfish;
   FOURFOLD_ASSERT(global_ >= 1 && micro_batches_ >= 1 && global_ % micro_batches_ == 0,
                   "the deck's batch is resolved before data is opened");
   order_ = std::make_unique<SampleOrder>(deck.run.seed, train_->count());
@@ -130,12 +132,21 @@ Batch Loader::micro_batch(std::int64_t cursor, std::int64_t micro_index, std::in
     batch.samples.push_back(order_->at(cursor + batch.first_sample + i));
     train_->append(batch.samples.back(), batch);
   }
+  drop_targets(goldfish_, batch);
   return batch;
 }
 
-// Every row of these samples is a target, whichever samples the step takes.
-std::int64_t Loader::targets_in_step(std::int64_t) const {
-  return global_ * train_->tokens();
+std::int64_t Loader::targets_in_step(std::int64_t cursor, std::int64_t coordinates, std::int64_t coordinate) const {
+  if (!drops_targets()) {  // every row is a target, whichever samples the step takes
+    return micro_batches_ * part(global_ / micro_batches_, coordinates, coordinate).size() * train_->tokens();
+  }
+  std::int64_t targets = 0;
+  Batch batch;
+  for (std::int64_t m = 0; m < micro_batches_; ++m) {
+    batch = micro_batch(cursor, m, coordinates, coordinate, std::move(batch));
+    targets += std::count_if(batch.targets.begin(), batch.targets.end(), [](std::int32_t id) { return id >= 0; });
+  }
+  return targets;
 }
 
 std::int64_t Loader::eval_samples() const {

@@ -40,8 +40,10 @@ class Loader {
   // coordinates by quotient and remainder; empty parts are legal. `reuse` gives its memory to the result.
   Batch micro_batch(std::int64_t cursor, std::int64_t micro_index, std::int64_t coordinates, std::int64_t coordinate,
                     Batch reuse = {}) const;
-  // Target tokens of a step over all coordinates, known before its first backward.
-  std::int64_t targets_in_step(std::int64_t cursor) const;
+  // Target tokens of a coordinate's samples in a step (of the whole step as 1 coordinate), known before its first
+  // backward. Reads the samples where drops_targets().
+  std::int64_t targets_in_step(std::int64_t cursor, std::int64_t coordinates, std::int64_t coordinate) const;
+  bool drops_targets() const { return goldfish_.k > 0; }  // in training, by loss.goldfish
 
   // Evaluation takes the validation samples in their order, eval.samples of them (0: all), as many in a batch as in a
   // micro-batch of training; the last batch is ragged. Each sample comes once on any number of coordinates.
@@ -63,6 +65,7 @@ class Loader {
   std::unique_ptr<Samples> valid_;  // null: none
   std::unique_ptr<SampleOrder> order_;
   std::int64_t global_ = 0, micro_batches_ = 0, eval_limit_ = 0;
+  GoldfishDeck goldfish_;
   Fingerprint fingerprint_;
 };
 

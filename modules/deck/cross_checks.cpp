@@ -127,6 +127,7 @@ const std::vector<KindsOfKey>& kinds_of_keys() {
       {"model.widths", {mlp, transformer}},
       {"model.activation", {mlp}},
       {"model.bias_terms", {mlp}},
+      {"loss.goldfish", {transformer, embedding}},
       {"parallel.depth_splits", {transformer, embedding}},
       {"parallel.sequence_shard", {transformer, embedding}},
       {"attention.split", {transformer}},
@@ -154,6 +155,21 @@ void kind_rules(const Check& check) {
       check.add(key.path, "has no effect on model.kind " + kind.choices[index] + ", only on " + join(kinds) +
                               "; take it away, or change model.kind");
     }
+  }
+}
+
+void goldfish_rules(const Check& check) {
+  const GoldfishDeck& goldfish = check.deck.loss.goldfish;
+  const ModelDeck& model = check.deck.model;
+  if (!check.sound({"loss.goldfish.k", "model.kind"}) || goldfish.k == 0) return;
+  if (model.kind == ModelKind::mlp) return;  // kind_rules
+  if (goldfish.k == 1) {
+    check.add("loss.goldfish.k", "1 would leave every target out; legal: 0 (off), 2 or more; nearest: 2");
+  }
+  if (check.sound({"loss.goldfish.h", "model.sequence"}) && goldfish.h > model.sequence) {
+    check.add("loss.goldfish.h", number(goldfish.h) + " must be at most model.sequence " + number(model.sequence) +
+                                     "; legal: 1 to " + number(model.sequence) +
+                                     "; nearest: " + number(model.sequence));
   }
 }
 
@@ -421,6 +437,7 @@ std::vector<DeckError> cross_check(const Deck& deck, std::optional<std::int64_t>
   head_split_rules(check);
   loss_rule(check);
   kind_rules(check);
+  goldfish_rules(check);
   moe_rules(check);
   size_rule(check);
   data_rules(check);

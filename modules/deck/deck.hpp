@@ -98,6 +98,18 @@ struct BatchDeck {
   bool operator==(const BatchDeck&) const = default;
 };
 
+// Goldfish loss: one target in k is left out of the training loss, chosen by a hash of the h tokens before it.
+struct GoldfishDeck {
+  std::int64_t k = 0;  // 0: off
+  std::int64_t h = 13;
+  bool operator==(const GoldfishDeck&) const = default;
+};
+
+struct LossDeck {
+  GoldfishDeck goldfish;
+  bool operator==(const LossDeck&) const = default;
+};
+
 enum class OptimizerKind { sgd, momentum, adamw };
 enum class ScheduleKind { constant, linear, cosine };
 
@@ -167,17 +179,26 @@ struct CheckpointDeck {
   bool operator==(const CheckpointDeck&) const = default;
 };
 
+// Instruments that look for faults of the program or the machine.
+struct DebugDeck {
+  std::int64_t replica_check = 0;  // compare replicas every so many steps; 0: never
+  std::int64_t record = 0;         // write gradients and states every so many steps to <folder>/record; 0: never
+  bool operator==(const DebugDeck&) const = default;
+};
+
 struct Deck {
   RunDeck run;
   ModelDeck model;
   DataDeck data;
   BatchDeck batch;
+  LossDeck loss;
   OptimizerDeck optimizer;
   Precision precision = Precision::fp32;
   NumericsDeck numerics;
   ParallelDeck parallel;
   EvalDeck eval;
   CheckpointDeck checkpoint;
+  DebugDeck debug;
   bool operator==(const Deck&) const = default;
 };
 

@@ -291,6 +291,11 @@ std::vector<DeckKey> make_table() {
         return &d.batch.micro_batches;
       }).derived("what global leaves, 1 if micro is not given either", "1"));
 
+  add(integer("loss.goldfish.k", between(0, 1e6), "leave one target in k out of the training loss; 0: off",
+              [](auto& d) { return &d.loss.goldfish.k; }));
+  add(integer("loss.goldfish.h", between(1, kMostSize), "tokens before a target whose hash decides that",
+              [](auto& d) { return &d.loss.goldfish.h; }));
+
   add(choice("optimizer.kind", "momentum: v = momentum v + g, w -= lr v; adamw: decoupled decay",
              {"sgd", "momentum", "adamw"}, [](auto& d) { return &d.optimizer.kind; }));
   add(number("optimizer.lr", at_least(0), "peak learning rate", [](auto& d) { return &d.optimizer.lr; }));
@@ -387,6 +392,13 @@ std::vector<DeckKey> make_table() {
               [](auto& d) { return &d.checkpoint.every; }));
   add(integer("checkpoint.keep", between(0, kMostCount), "committed steps of this run that stay; 0: all",
               [](auto& d) { return &d.checkpoint.keep; }));
+
+  add(integer("debug.replica_check", between(0, kMostSteps),
+              "steps between comparisons of what ranks hold in common, bit by bit; 0: never",
+              [](auto& d) { return &d.debug.replica_check; }));
+  add(integer("debug.record", between(0, kMostSteps),
+              "steps between records of gradients, weights and moments, for fourfold inspect --compare; 0: never",
+              [](auto& d) { return &d.debug.record; }));
   return table;
 }
 

@@ -24,6 +24,7 @@
 #include "train/console.hpp"
 #include "train/evaluate.hpp"
 #include "train/metrics.hpp"
+#include "train/replica_check.hpp"
 #include "train/restart.hpp"
 #include "train/saved_tensors.hpp"
 #include "train/stop_request.hpp"
@@ -51,7 +52,11 @@ class Session {
         trainer_(deck, comms, *loader_, pool, trace_),
         saved_(trainer_.model().params(), &trainer_.optimizer(), comms),
         stop_(comms.world(), deck.run.folder),
-        flops_per_token_(static_cast<double>(describe(deck.model).training_flops())) {}
+        flops_per_token_(static_cast<double>(describe(deck.model).training_flops())) {
+    if (deck.debug.record == 0) return;
+    record_.emplace(trainer_.model().params(), &trainer_.optimizer(), comms);
+    record_->add_gradients(trainer_.model().params(), comms);
+  }
 
   ExitCode run() {
     prepare_folder(world_, deck_);
@@ -60,7 +65,9 @@ class Session {
     open_reports();
     if (evaluation_left_over()) evaluate_now();
     while (step() < deck_.run.steps && !stop_.agreed() && !told_to_stop()) {
-      log(trainer_.step());
+      const StepReport report = trainer_.step();
+      log(report);
+      look_for_faults(report);
       const bool interrupted = stop_.agreed();
       if (evaluation_due()) {
         if (interrupted) {
@@ -124,6 +131,20 @@ class Session {
     if (!first_rank()) return;
     metrics_->write(report, flops_per_token_ * static_cast<double>(report.tokens));
     console_->step(report);
+  }
+
+  void look_for_faults(const StepReport& report) {
+    const auto due = [&](std::int64_t every) { return every > 0 && report.step % every == 0; };
+    if (due(deck_.debug.replica_check)) {
+      set_progress(step(), "replica check");
+      saved_.to_host();
+      check_replicas(world_, report.step, saved_.shards(), report.batch_coordinate, report.samples_hash);
+    }
+    if (due(deck_.debug.record)) {
+      set_progress(step(), "record");
+      record_->to_host();
+      save_record(world_, deck_, record_->shards(), {step(), trainer_.cursor()});
+    }
   }
 
   void evaluate_now() {
@@ -225,6 +246,7 @@ class Session {
   Trace trace_;
   Trainer<T> trainer_;
   SavedTensors<T> saved_;
+  std::optional<SavedTensors<T>> record_;
   StopRequest stop_;
   std::unique_ptr<Metrics> metrics_;  // rank 0
   std::unique_ptr<Console> console_;  // rank 0

@@ -130,4 +130,15 @@ checkpoint::SaveReport save_checkpoint(const Communicator& world, const Deck& de
   return checkpoint::save(world, checkpoint_folder(deck), position.step, shards, state, save);
 }
 
+void save_record(const Communicator& world, const Deck& deck, const std::vector<checkpoint::NamedShard>& shards,
+                 const RunPosition& position) {
+  checkpoint::State state;
+  state.numbers["cursor"] = position.cursor;
+  state.texts["deck"] = write_deck(deck);
+  checkpoint::SaveOptions save;
+  save.run = deck.run.name;
+  save.keep = 0;
+  checkpoint::save(world, deck.run.folder + "/record", position.step, shards, state, save);
+}
+
 }  // namespace fourfold

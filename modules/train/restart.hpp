@@ -44,6 +44,10 @@ template <class T>
 checkpoint::Committed load_parameters(Model<T>& model, const Deck& deck, const GridComms& comms,
                                       const std::string& file);
 
+// debug.record: the step's tensors in <run.folder>/record, all steps kept.
+void save_record(const Communicator& world, const Deck& deck, const std::vector<checkpoint::NamedShard>& shards,
+                 const RunPosition& position);
+
 // resumed_from: the step this session started from; it is never removed.
 checkpoint::SaveReport save_checkpoint(const Communicator& world, const Deck& deck, const Loader& loader,
                                        const std::vector<checkpoint::NamedShard>& shards, const RunPosition& position,

@@ -1,6 +1,7 @@
 #include "train/saved_tensors.hpp"
 
 #include <string>
+#include <type_traits>
 
 namespace fourfold {
 
@@ -20,6 +21,12 @@ SavedTensors<T>::SavedTensors(ParamStore<T>& params, const Optimizer<T>* optimiz
   for (const auto& state : optimizer->states()) {
     add("/optimizer/" + state.kind + "/" + state.param->spec.name, state.param->spec, state.values, comms);
   }
+}
+
+template <class T>
+void SavedTensors<T>::add_gradients(ParamStore<T>& params, const GridComms& comms) {
+  static_assert(std::is_same_v<kernels::Acc<T>, T>, "gradients are kept in the type of the values");
+  for (const Param<T>& param : params.params()) add("/gradients/" + param.spec.name, param.spec, param.grad, comms);
 }
 
 // The ranks whose gradients are summed hold the same values: each writes its part of them.

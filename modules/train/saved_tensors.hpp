@@ -17,6 +17,8 @@ class SavedTensors {
  public:
   // Without an optimizer: parameters alone (load with {"/optimizer"} skipped).
   SavedTensors(ParamStore<T>& params, const Optimizer<T>* optimizer, const GridComms& comms);
+  // Also the reduced gradients of the last step, /gradients/NAME, before clipping: a record to compare runs by.
+  void add_gradients(ParamStore<T>& params, const GridComms& comms);
 
   const std::vector<checkpoint::NamedShard>& shards() const { return shards_; }
   void to_host() const;    // before a save

@@ -2,14 +2,31 @@
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/timer.hpp"
+#include "comm/agree.hpp"
 #include "comm/launch.hpp"
 #include "optim/rate.hpp"
 #include "train/micro_batch.hpp"
 
 namespace fourfold {
+
+namespace {
+
+template <class V>
+std::uint64_t hash_of(const std::vector<V>& values) {
+  return hash_bytes({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(V)});
+}
+
+// Of the samples of one more micro-batch.
+std::uint64_t hash_of(const Batch& batch, std::uint64_t before) {
+  return hash_of(std::vector<std::uint64_t>{before, hash_of(batch.samples), hash_of(batch.ids), hash_of(batch.targets),
+                                            hash_of(batch.inputs), hash_of(batch.values)});
+}
+
+}  // namespace
 
 template <class T>
 Trainer<T>::Trainer(const Deck& deck, const GridComms& comms, const Loader& loader, Pool& pool, Trace& trace)
@@ -34,14 +51,14 @@ StepReport Trainer<T>::step() {
   const Stopwatch watch;
   StepReport report;
   report.step = steps_done_ + 1;
-  const std::int64_t targets = loader_.targets_in_step(cursor_);
+  const std::int64_t targets = targets_of_step();
   const double loss_scale = targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0;
 
   model_.params().zero_gradients();
   LossSum mine;
   Batch batch;
   for (std::int64_t index = 0; index < deck_.batch.micro_batches; ++index) {
-    const LossSum sum = run_micro_batch(report.step, index, loss_scale, batch);
+    const LossSum sum = run_micro_batch(report, index, loss_scale, batch);
     mine.loss += sum.loss;
     mine.targets += sum.targets;
   }
@@ -80,11 +97,25 @@ StepReport Trainer<T>::step() {
   return report;
 }
 
+// Over all coordinates.
 template <class T>
-LossSum Trainer<T>::run_micro_batch(std::int64_t step, std::int64_t index, double loss_scale, Batch& batch) {
+std::int64_t Trainer<T>::targets_of_step() const {
+  if (!loader_.drops_targets()) return loader_.targets_in_step(cursor_, 1, 0);
+  const BatchCoordinate here = batch_coordinate(deck_.parallel, comms_);
+  const std::int64_t mine = loader_.targets_in_step(cursor_, here.count, here.index);
+  return sum_over_coordinates({0.0, mine}, comms_, Phase::forward).targets;
+}
+
+template <class T>
+LossSum Trainer<T>::run_micro_batch(StepReport& report, std::int64_t index, double loss_scale, Batch& batch) {
+  const std::int64_t step = report.step;
   const BatchCoordinate coordinate = batch_coordinate(deck_.parallel, comms_);
   set_progress(step, "data");
   batch = loader_.micro_batch(cursor_, index, coordinate.count, coordinate.index, std::move(batch));
+  if (deck_.debug.replica_check > 0) {
+    report.batch_coordinate = coordinate.index;
+    report.samples_hash = hash_of(batch, report.samples_hash);
+  }
   const MicroBatch<T> micro = make_micro_batch<T>(deck_, comms_, batch, pool_);
   Pass<T> pass;
   pass.batch = &micro;

@@ -21,6 +21,9 @@ struct StepReport {
   double learning_rate = 0;
   std::int64_t tokens = 0;  // global batch x sequence, counted once
   double seconds = 0;       // wall clock of this rank
+  // Of this rank's samples, where the deck asks for debug.replica_check.
+  std::int64_t batch_coordinate = 0;
+  std::uint64_t samples_hash = 0;
 };
 
 template <class T>
@@ -43,7 +46,8 @@ class Trainer {
   const GradientNorm<T>& gradient_norm() const { return norm_; }
 
  private:
-  LossSum run_micro_batch(std::int64_t step, std::int64_t index, double loss_scale, Batch& batch);
+  LossSum run_micro_batch(StepReport& report, std::int64_t index, double loss_scale, Batch& batch);
+  std::int64_t targets_of_step() const;
   double global_loss(const LossSum& mine, std::int64_t targets) const;
 
   Deck deck_;

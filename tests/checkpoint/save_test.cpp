@@ -225,7 +225,7 @@ TEST(Listing, EachElementHasOneOwnerAndAllRanksHaveOneList) {
   }
   Part outside = good;
   outside.shards()[0].name = "/state/w";
-  EXPECT_TRUE(has(refused(outside.shards()), "neither in /params nor in /optimizer"));
+  EXPECT_TRUE(has(refused(outside.shards()), "is not in /params, /optimizer or /gradients"));
   std::vector<NamedShard> twice = good.shards();
   twice.push_back(twice[0]);
   EXPECT_TRUE(has(refused(twice), "listed twice"));

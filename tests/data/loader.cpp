@@ -53,7 +53,7 @@ TEST(D0, Figures) {
   EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 256), 512);
   const Loader loader(token_deck(32, 16, 1), d0());
   EXPECT_EQ(loader.samples(), 407);
-  EXPECT_EQ(loader.targets_in_step(0), 16 * 32);
+  EXPECT_EQ(loader.targets_in_step(0, 1, 0), 16 * 32);
 }
 
 TEST(D0, EachSampleOnceAnEpochAndTheCounterRunsOn) {

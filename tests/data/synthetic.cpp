@@ -53,7 +53,7 @@ TEST(Synthetic, SameOnAnyCoordinatesForEveryKind) {
       EXPECT_EQ(loader.samples(), 100);
       EXPECT_EQ(loader.eval_samples(), 30);
       EXPECT_EQ(loader.eval_bytes(), 0);
-      EXPECT_EQ(loader.targets_in_step(0), 12);
+      EXPECT_EQ(loader.targets_in_step(0, 1, 0), 12);
       const Batch one = step(loader, 96, 3, 1);  // crosses the epoch's end
       EXPECT_EQ(one.inputs.size(), 12u * 12);
       EXPECT_EQ(one.values.size(), loss == LossKind::squared_error ? 12u * 5 : 0u);
@@ -145,7 +145,7 @@ TEST(Synthetic, IdsOfTokenModels) {
     deck.model.sequence = sequence;
     const Loader loader(deck);
     const std::int64_t tokens = std::max<std::int64_t>(1, sequence);
-    EXPECT_EQ(loader.targets_in_step(0), 12 * tokens);
+    EXPECT_EQ(loader.targets_in_step(0, 1, 0), 12 * tokens);
     const Batch one = step(loader, 96, 3, 1);
     EXPECT_EQ(one.ids, step(loader, 96, 3, 5).ids);
     EXPECT_EQ(one.targets, step(loader, 96, 3, 5).targets);

@@ -1,0 +1,199 @@
+// fourfold inspect PATH: the checkpoints of a run, whether they are intact, and where two runs part. Without MPI.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "checkpoint/inspect.hpp"
+#include "commands.hpp"
+#include "deck_file.hpp"
+
+namespace fourfold {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::TensorDifference;
+
+struct Arguments {
+  std::string path;
+  std::string other;
+  double tolerance = 0;  // 0: by the stored type
+  bool verify = false;
+};
+
+constexpr std::size_t kMostLines = 10;
+
+// A run's folder has its states in record/ (debug.record) and checkpoints/; any other folder is taken as it is.
+std::vector<std::string> state_folders(const std::string& path) {
+  std::vector<std::string> folders;
+  for (const char* inside : {"record", "checkpoints"}) {
+    const std::string folder = (fs::path(path) / inside).string();
+    if (fs::is_directory(folder)) folders.push_back(folder);
+  }
+  if (folders.empty() && fs::is_directory(path)) folders.push_back(path);
+  if (folders.empty()) {
+    fail_all(ExitCode::input, path + " is neither the folder of a run nor one of checkpoints");
+  }
+  return folders;
+}
+
+void list(const Arguments& arguments) {
+  for (const std::string& folder : state_folders(arguments.path)) {
+    const std::vector<std::int64_t> steps = checkpoint::committed_steps(folder);
+    std::printf("%s: %zu committed steps%s\n", folder.c_str(), steps.size(),
+                arguments.verify ? ", all bytes read and compared with their checksums" : "");
+    if (steps.empty()) continue;
+    std::printf("%10s  %8s  %16s  %16s  %s\n", "step", "tensors", "elements", "bytes", "run");
+    for (const std::int64_t step : steps) {
+      const checkpoint::CommitRecord record = checkpoint::inspect_step(folder, step, arguments.verify);
+      std::int64_t elements = 0;
+      for (const checkpoint::DatasetRecord& dataset : record.datasets) {
+        elements += dataset.bytes / h5::element_bytes(dataset.type);
+      }
+      std::printf("%10lld  %8zu  %16lld  %16lld  %s\n", static_cast<long long>(step), record.datasets.size(),
+                  static_cast<long long>(elements), static_cast<long long>(record.bytes), record.run.c_str());
+    }
+  }
+}
+
+struct StepLine {
+  double loss = 0, grad_norm = 0;
+};
+
+// The last line of each step of metrics.jsonl; empty where there is no such file.
+std::map<std::int64_t, StepLine> metrics_of(const std::string& path) {
+  std::map<std::int64_t, StepLine> steps;
+  std::ifstream file((fs::path(path) / "metrics.jsonl").string());
+  for (std::string line; std::getline(file, line);) {
+    const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
+    if (!entry.is_object() || entry.contains("event") || !entry.contains("loss")) continue;
+    steps[entry.at("step").get<std::int64_t>()] = {entry.at("loss").get<double>(), entry.at("grad_norm").get<double>()};
+  }
+  return steps;
+}
+
+double relative(double a, double b) {
+  if (a == b) return 0;
+  const double distance = std::abs(a - b) / std::abs(a);
+  return std::isnan(distance) ? INFINITY : distance;
+}
+
+// What differs most at a step, and all that is beyond the bound.
+struct Comparison {
+  double worst = 0;
+  std::string worst_name;
+  std::vector<std::string> beyond;  // lines, in the order in which a step makes the tensors, worst first in each kind
+};
+
+void add(Comparison& comparison, const std::string& name, double difference, double tolerance) {
+  if (difference > comparison.worst || comparison.worst_name.empty()) {
+    comparison.worst = difference;
+    comparison.worst_name = name;
+  }
+  if (difference > tolerance) comparison.beyond.push_back(fmt::format("{:<60} {:.3e}", name, difference));
+}
+
+using Steps = std::map<std::int64_t, Comparison>;
+
+void compare_metrics(const Arguments& arguments, Steps& steps, double tolerance) {
+  const auto a = metrics_of(arguments.path), b = metrics_of(arguments.other);
+  for (const auto& [step, line] : a) {
+    const auto found = b.find(step);
+    if (found == b.end()) continue;
+    add(steps[step], "loss", relative(line.loss, found->second.loss), tolerance);
+    add(steps[step], "grad_norm", relative(line.grad_norm, found->second.grad_norm), tolerance);
+  }
+}
+
+void compare_states(const std::string& folder_a, const std::string& folder_b, Steps& steps, double tolerance) {
+  const std::vector<std::int64_t> in_b = checkpoint::committed_steps(folder_b);
+  for (const std::int64_t step : checkpoint::committed_steps(folder_a)) {
+    if (!std::binary_search(in_b.begin(), in_b.end(), step)) continue;
+    std::vector<TensorDifference> tensors = checkpoint::compare_steps(folder_a, folder_b, step);
+    const auto kind = [](const std::string& name) { return name.substr(0, name.find('/', 1)); };
+    for (auto begin = tensors.begin(); begin != tensors.end();) {
+      const auto end = std::find_if(begin, tensors.end(),
+                                    [&](const auto& tensor) { return kind(tensor.name) != kind(begin->name); });
+      std::stable_sort(begin, end, [](const auto& x, const auto& y) { return x.relative() > y.relative(); });
+      begin = end;
+    }
+    for (const TensorDifference& tensor : tensors) add(steps[step], tensor.name, tensor.relative(), tolerance);
+  }
+}
+
+// The bound that a run keeps to: by the type of its weights.
+double tolerance_of(const Arguments& arguments) {
+  if (arguments.tolerance > 0) return arguments.tolerance;
+  for (const std::string& folder : state_folders(arguments.path)) {
+    for (const std::int64_t step : checkpoint::committed_steps(folder)) {
+      for (const checkpoint::DatasetRecord& dataset : checkpoint::inspect_step(folder, step, false).datasets) {
+        if (dataset.name.starts_with("/params/")) return dataset.type == h5::ElementType::fp64 ? 1e-11 : 1e-5;
+      }
+    }
+  }
+  return 1e-5;
+}
+
+ExitCode compare(const Arguments& arguments) {
+  const double tolerance = tolerance_of(arguments);
+  Steps steps;
+  std::vector<std::string> folders_a = state_folders(arguments.path), folders_b = state_folders(arguments.other);
+  for (const std::string& a : folders_a) {
+    for (const std::string& b : folders_b) {
+      const bool alone = folders_a.size() == 1 && folders_b.size() == 1;
+      if (alone || fs::path(a).filename() == fs::path(b).filename()) compare_states(a, b, steps, tolerance);
+    }
+  }
+  compare_metrics(arguments, steps, tolerance);
+  if (steps.empty()) {
+    fail_all(ExitCode::input, arguments.path + " and " + arguments.other +
+                                  " have no step in common; debug.record: 1 in both decks keeps every step of a run");
+  }
+  std::printf("%10s  %12s  %s\n", "step", "largest", "of");
+  for (const auto& [step, comparison] : steps) {
+    std::printf("%10lld  %12.3e  %s\n", static_cast<long long>(step), comparison.worst, comparison.worst_name.c_str());
+    if (comparison.beyond.empty()) continue;
+    std::printf("the runs part at step %lld: beyond %.1e of the largest magnitude of their kind are\n",
+                static_cast<long long>(step), tolerance);
+    for (std::size_t i = 0; i < comparison.beyond.size() && i < kMostLines; ++i) {
+      std::printf("  %s\n", comparison.beyond[i].c_str());
+    }
+    if (comparison.beyond.size() > kMostLines) std::printf("  and %zu more\n", comparison.beyond.size() - kMostLines);
+    return ExitCode::error;
+  }
+  std::printf("equal within %.1e on all %zu common steps\n", tolerance, steps.size());
+  return ExitCode::done;
+}
+
+}  // namespace
+
+Run inspect_command(CLI::App& line) {
+  const auto arguments = std::make_shared<Arguments>();
+  line.add_option("PATH", arguments->path, "the folder of a run, or one with step_N.h5 files")->required();
+  line.add_flag("--verify", arguments->verify, "read all bytes and compare them with their checksums");
+  line.add_option("--compare", arguments->other,
+                  "another such folder: the first step and tensor beyond the bound; exit code 1 where there is one");
+  line.add_option("--tolerance", arguments->tolerance,
+                  "largest |a - b| over the largest magnitude of the kind (gradients, weights, moments); "
+                  "without it 1e-11 for fp64, else 1e-5")
+      ->check(CLI::NonNegativeNumber);
+  return [arguments]() -> int {
+    if (is_further_copy()) return static_cast<int>(ExitCode::done);
+    if (!arguments->other.empty()) return static_cast<int>(compare(*arguments));
+    list(*arguments);
+    return static_cast<int>(ExitCode::done);
+  };
+}
+
+}  // namespace fourfold

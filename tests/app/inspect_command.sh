@@ -1,0 +1,57 @@
+#!/bin/bash
+# fourfold inspect: inspect_command.sh FOURFOLD LAUNCHER... (the launcher without the rank count): runs on two grids agree
+# on all recorded steps, runs of two seeds part at step 1, damage is named, and each has its exit code.
+set -u
+fourfold=$1
+shift
+launcher=("$@")
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+fail() {
+  echo "FAILED: $*"
+  cat out
+  exit 1
+}
+# expect CODE PATTERN COMMAND...
+expect() {
+  local code=$1 pattern=$2
+  shift 2
+  "$@" > out 2>&1
+  local status=$?
+  [ $status -eq "$code" ] || fail "status $status instead of $code: $*"
+  grep -qE "$pattern" out || fail "no line like '$pattern': $*"
+}
+
+cat > deck.yaml << 'END'
+run: {name: inspect, steps: 3, seed: 5}
+model: {kind: transformer, layers: 1, hidden: 12, heads: 4, kv_heads: 2, head_dim: 4, vocab: 31, sequence: 8, ffn: {hidden: 20}}
+data: {kind: synthetic, samples: 100}
+batch: {global: 8}
+optimizer: {kind: momentum, lr: 1.0e-2}
+precision: {compute: fp64}
+debug: {record: 1, replica_check: 1}
+checkpoint: {every: 2}
+END
+expect 0 "" "${launcher[@]}" 1 "$fourfold" train deck.yaml run.folder=one
+expect 0 "" "${launcher[@]}" 4 "$fourfold" train deck.yaml run.folder=four parallel.dense.row=2 parallel.dense.depth=2
+expect 0 "" "${launcher[@]}" 1 "$fourfold" train deck.yaml run.folder=seed run.seed=6
+
+expect 0 "^one/record: 3 committed steps" "$fourfold" inspect one
+expect 0 "^ +2 .* inspect$" "$fourfold" inspect one/checkpoints
+expect 0 "all bytes read" "$fourfold" inspect one --verify
+expect 0 "^equal within 1.0e-11 on all 3 common steps" "$fourfold" inspect one --compare four
+expect 1 "^the runs part at step 1: " "$fourfold" inspect one --compare seed
+expect 1 "^  /gradients/" "$fourfold" inspect one --compare seed
+expect 0 "^equal within 1.0e\+03" "$fourfold" inspect one --compare seed --tolerance 1000
+expect 2 "is neither the folder of a run nor one of checkpoints" "$fourfold" inspect nowhere
+expect 2 "PATH is required" "$fourfold" inspect
+
+# A flipped byte in the middle of a tensor's data.
+file=one/checkpoints/step_00000002.h5
+offset=$(grep -oE '"offset": *[0-9]+' one/checkpoints/step_00000002.commit | head -1 | grep -oE '[0-9]+')
+printf '\377' | dd of="$file" bs=1 seek=$((offset + 40)) conv=notrunc status=none
+expect 4 "the checksum of elements 0 to" "$fourfold" inspect one --verify
+echo ok
