@@ -89,15 +89,18 @@ Tensors held_part(const Tensors& whole, const Shards& shards) {
   return part;
 }
 
-std::vector<StepRecord> run_steps(const Deck& deck, const Communicator& world, int steps, Shards* shards) {
+namespace {
+
+template <class T>
+std::vector<StepRecord> run_typed(const Deck& deck, const Communicator& world, int steps, Shards* shards) {
   const GridComms comms = grid_comms(deck, world);
   const Loader loader(deck);
   MemoryLedger ledger;
   Pool pool(ledger);
   Trace trace;
-  Trainer<double> trainer(deck, comms, loader, pool, trace);
+  Trainer<T> trainer(deck, comms, loader, pool, trace);
   if (shards != nullptr) {
-    for (const Param<double>& param : trainer.model().params().params()) {
+    for (const Param<T>& param : trainer.model().params().params()) {
       (*shards)[param.spec.name] = param.spec.shard;
     }
   }
@@ -105,13 +108,20 @@ std::vector<StepRecord> run_steps(const Deck& deck, const Communicator& world, i
   for (int step = 0; step < steps; ++step) {
     const StepReport report = trainer.step();
     StepRecord record{report.loss, report.grad_norm, {}, {}};
-    for (const Param<double>& param : trainer.model().params().params()) {
+    for (const Param<T>& param : trainer.model().params().params()) {
       record.gradients[param.spec.name] = host_copy(param.grad);
       record.weights[param.spec.name] = host_copy(param.value);
     }
     records.push_back(std::move(record));
   }
   return records;
+}
+
+}  // namespace
+
+std::vector<StepRecord> run_steps(const Deck& deck, const Communicator& world, int steps, Shards* shards) {
+  return deck.precision == Precision::fp64 ? run_typed<double>(deck, world, steps, shards)
+                                           : run_typed<float>(deck, world, steps, shards);
 }
 
 void on_ranks(int ranks, const std::function<void(const Communicator&)>& body) {

@@ -32,7 +32,7 @@ using Shards = std::map<std::string, Shard>;
 // The elements of whole logical tensors that a rank with these shards holds.
 Tensors held_part(const Tensors& whole, const Shards& shards);
 
-// Steps 1 to `steps`. Collective over `world`.
+// Steps 1 to `steps` in the deck's precision. Collective over `world`.
 // `shards`, where given, gets what this rank holds.
 std::vector<StepRecord> run_steps(const Deck& deck, const Communicator& world, int steps, Shards* shards = nullptr);
 
