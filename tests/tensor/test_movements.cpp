@@ -7,6 +7,7 @@
 #include <random>
 
 #include "comm/launch.hpp"
+#include "comm/ledger.hpp"
 #include "mpi_test.hpp"
 #include "tensor/layout.hpp"
 #include "tensor/movement.hpp"
@@ -48,10 +49,13 @@ double dot(const Tensor<double>& a, const Tensor<double>& b) {
   return sum;
 }
 
+// How far <F x, y> and <x, F* y>, summed over the ranks, are apart; 1e-13 is rounding.
+double gap(double left, double right, double scale) {
+  return std::abs(sum_over_ranks(left) - sum_over_ranks(right)) / std::max(1.0, sum_over_ranks(scale));
+}
+
 void expect_adjoint(double left, double right, double scale) {
-  left = sum_over_ranks(left);
-  right = sum_over_ranks(right);
-  EXPECT_LE(std::abs(left - right), 1e-13 * std::max(1.0, sum_over_ranks(scale))) << left << " and " << right;
+  EXPECT_LE(gap(left, right, scale), 1e-13);
 }
 
 // Copy: x is one tensor that all ranks hold; its replicas count once on the left of the identity's domain.
@@ -111,7 +115,21 @@ void check_repartition(const std::vector<std::int64_t>& shape, const std::vector
   const Tensor<double> x(data.pool, MemoryTag::buffers, 1, box_size(source[me]));
   fill_box(source[me], shape, [&](Index i, Index global) { x.data()[i] = element(global); });
   const Tensor<double> out = data.random(1, box_size(target[me]));
+  CommLedger& ledger = world().ledger();
+  ledger.clear();
+  const std::int64_t held = data.ledger.live_total();
+  data.ledger.reset_peaks();
   movement.forward(x.vector(), out.vector(), Phase::forward);
+  // What moves is what no rank has at home, and no rank holds more than its two shards, what it sends (one part of each
+  // target at most) and what it receives.
+  double missing = 0;
+  std::int64_t sends = 0;
+  for (std::size_t r = 0; r < target.size(); ++r) {
+    missing += static_cast<double>(box_size(target[r]) - box_size(intersect(source[r], target[r])));
+    sends += box_size(intersect(source[me], target[r]));
+  }
+  EXPECT_EQ(sum_over_ranks(static_cast<double>(ledger.total().ring_elements)), missing);
+  EXPECT_LE(data.ledger.peak_total() - held, 8 * (sends + box_size(target[me])));
   fill_box(target[me], shape, [&](Index i, Index global) { EXPECT_EQ(out.data()[i], element(global)); });
 
   const Tensor<double> y = data.random(1, out.size());
@@ -177,6 +195,26 @@ TEST(Movements, AdjointAdds) {
   const Tensor<double> dx = data.random(1, world().rank() == 0 ? 3 : 0);
   broadcast_to_all.adjoint(y.vector(), dx.vector(), Phase::backward);
   for (Index i = 0; i < dx.size(); ++i) EXPECT_EQ(dx.data()[i], ranks * (ranks + 1) / 2);
+}
+
+// What the identity is worth: an adjoint that overwrites, so that of the contributions to a replicated element the last
+// one stays, is far from it wherever windows overlap.
+TEST(Movements, TheIdentityCatchesAnAdjointThatOverwrites) {
+  const int ranks = world().size();
+  if (ranks < 2) GTEST_SKIP() << "needs 2 ranks: run with RANKS 2 or more";
+  const std::vector<std::int64_t> shape{21};
+  Data data;
+  const std::vector<Box> parts = cut_along(shape, 0, ranks), windows = halo_windows(shape, 0, ranks, 1, 1);
+  const std::size_t me = static_cast<std::size_t>(world().rank());
+  const Repartition<double> halo(world(), data.pool, parts, windows);
+  const Tensor<double> x = data.random(1, box_size(parts[me])), out = data.random(1, box_size(windows[me]));
+  halo.forward(x.vector(), out.vector(), Phase::forward);
+  const Tensor<double> y = data.random(1, out.size()), dx = data.random(1, x.size());
+  halo.adjoint(y.vector(), dx.vector(), Phase::backward);
+  EXPECT_LE(gap(dot(out, y), dot(x, dx), dot(out, out) + dot(y, y)), 1e-13);
+  // The same, overwriting: each rank keeps its own window's contribution and loses its neighbours'.
+  for (Index i = 0; i < dx.size(); ++i) dx.data()[i] = y.data()[i + parts[me][0].begin - windows[me][0].begin];
+  EXPECT_GT(gap(dot(out, y), dot(x, dx), dot(out, out) + dot(y, y)), 1e-6);
 }
 
 // Tokens cut over ranks, in one and in two ranges, and columns: gather then compare; and the adjoint.
