@@ -1,10 +1,12 @@
 #include "deck/yaml_tree.hpp"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <sstream>
 
 namespace fourfold {
 namespace {
@@ -44,6 +46,32 @@ std::string without_tabs(const std::string& text, const std::vector<int>& tabs, 
   }
   return result;
 }
+
+// Where documents begin. YAML::LoadAll would take memory without end where the reader stands still: after a stray comma
+// every document is empty and the next one begins at the same place.
+class DocumentStarts : public YAML::EventHandler {
+ public:
+  explicit DocumentStarts(const std::string& text) {
+    std::istringstream stream(text);
+    YAML::Parser parser(stream);
+    while (marks_.size() < 2 && parser.HandleNextDocument(*this)) {
+    }
+  }
+  const std::vector<YAML::Mark>& marks() const { return marks_; }  // of the first two
+
+  void OnDocumentStart(const YAML::Mark& mark) override { marks_.push_back(mark); }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+ private:
+  std::vector<YAML::Mark> marks_;
+};
 
 class TreeBuilder {
  public:
@@ -105,11 +133,13 @@ YamlText parse_yaml(const std::string& text, const std::string& file) {
   for (const int width : {2, 4, 1, 8}) {
     const TreeBuilder builder(file, tabs, width);
     try {
-      const std::vector<YAML::Node> documents = YAML::LoadAll(tabbed ? without_tabs(text, tabs, width) : text);
-      if (documents.size() > 1) {
-        result.faults.push_back({builder.place(documents[1].Mark()), "a second YAML document; a deck is one document"});
+      const std::string readable = tabbed ? without_tabs(text, tabs, width) : text;
+      const std::vector<YAML::Mark> starts = DocumentStarts(readable).marks();
+      if (starts.size() > 1) {
+        if (starts[1].pos == starts[0].pos) throw YAML::ParserException(starts[1], "a comma or bracket out of place");
+        result.faults.push_back({builder.place(starts[1]), "a second YAML document; a deck is one document"});
       }
-      if (!documents.empty()) result.root = builder.build(documents[0]);
+      if (!starts.empty()) result.root = builder.build(YAML::Load(readable));
       result.readable = true;
       return result;
     } catch (const YAML::Exception& fault) {
