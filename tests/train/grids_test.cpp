@@ -11,6 +11,7 @@
 #include "mpi_test.hpp"
 #include "runs.hpp"
 #include "test_support.hpp"
+#include "train/evaluate.hpp"
 
 namespace fourfold {
 namespace {
@@ -214,6 +215,42 @@ attention: {split: col}
 TEST(Grids, AllTogetherOnOddSizes) {
   compare(odd_sizes("all", "kind: momentum, lr: 1.0e-1"), 4, test::sample(t0_cases(), 10), expect_close);
   compare(odd_sizes("none", "kind: adamw, lr: 1.0e-2"), 4, test::sample(t0_cases(), 10), expect_close);
+}
+
+// Evaluation counts every sample once, however many there are and whatever part of the last batch is left: 997 is
+// prime.
+EvalReport evaluation(const Deck& deck, const Communicator& group) {
+  const GridComms comms = test::grid_comms(deck, group);
+  const Loader loader(deck);
+  MemoryLedger memory;
+  Pool pool(memory);
+  Model<double> model(deck, comms, pool);
+  return *evaluate(model, loader, comms, pool, {});
+}
+
+TEST(Grids, EvaluationOfAnyNumberOfSamples) {
+  const Communicator alone(test::launch().world(), {test::launch().world().rank()}, "alone");
+  for (const std::int64_t samples : test::sample(std::vector<std::int64_t>{997, 1000}, 1)) {
+    const std::vector<std::string> more{"data.valid_samples=1000", "eval.samples=" + std::to_string(samples)};
+    const auto deck_for = [&](const Case& c, int count) {
+      std::vector<std::string> list = overrides(c);
+      list.insert(list.end(), more.begin(), more.end());
+      return test::deck_of(odd_sizes("none", "kind: sgd, lr: 1.0e-2"), list, count);
+    };
+    const EvalReport expected = evaluation(deck_for({}, 1), alone);
+    EXPECT_EQ(expected.samples, samples);
+    EXPECT_EQ(expected.targets, samples * 11);
+    for (const Case& c : test::sample(t0_cases(), 2)) {
+      SCOPED_TRACE(name(c));
+      test::on_ranks(ranks(), [&](const Communicator& group) {
+        const EvalReport report = evaluation(deck_for(c, ranks()), group);
+        EXPECT_EQ(report.samples, samples);
+        EXPECT_EQ(report.targets, samples * 11);
+        EXPECT_NEAR(report.loss, expected.loss, 1e-12 * expected.loss);
+      });
+      if (testing::Test::HasFailure()) return;
+    }
+  }
 }
 
 // Overlap off: the same operations, waited for at once; no bit changes.
