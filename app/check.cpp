@@ -16,25 +16,20 @@
 #include "deck_file.hpp"
 #include "grid/process_grid.hpp"
 #include "model/describe.hpp"
+#include "train/console.hpp"
 
 namespace fourfold {
 namespace {
 
 constexpr int kMostRanksShown = 1024;
 
-// "1,837,248"
-std::string grouped(std::int64_t value) {
-  std::string digits = std::to_string(value);
-  for (std::size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
-  return digits;
-}
-
 std::string bytes_text(std::int64_t bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   double value = static_cast<double>(bytes);
   int unit = 0;
   for (; value >= 1024 && unit < 5; ++unit) value /= 1024;
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{} B ({:.1f} {})", grouped(bytes), value, units[unit]);
+  return unit == 0 ? fmt::format("{} B", bytes)
+                   : fmt::format("{} B ({:.1f} {})", format_thousands(bytes), value, units[unit]);
 }
 
 std::string grid_text(const Deck& deck) {
@@ -58,16 +53,17 @@ std::string cost_text(const Deck& deck) {
   const std::int64_t attention = 3 * graph.sum(&LayerCost::attention_flops);
   const std::int64_t tokens = deck.batch.global * graph.tokens_per_sample;
   std::string text;
-  text +=
-      fmt::format("parameters: {} ({} in matrices, {} in experts, {} in vectors)\n", grouped(graph.parameters()),
-                  grouped(graph.sum(&LayerCost::matrix_parameters)), grouped(graph.sum(&LayerCost::expert_parameters)),
-                  grouped(graph.sum(&LayerCost::vector_parameters)));
+  text += fmt::format("parameters: {} ({} in matrices, {} in experts, {} in vectors)\n",
+                      format_thousands(graph.parameters()), format_thousands(graph.sum(&LayerCost::matrix_parameters)),
+                      format_thousands(graph.sum(&LayerCost::expert_parameters)),
+                      format_thousands(graph.sum(&LayerCost::vector_parameters)));
   text += fmt::format("matrix elements active for one token: {} (look-ups not counted, the head counted)\n",
-                      grouped(graph.sum(&LayerCost::product_elements)));
+                      format_thousands(graph.sum(&LayerCost::product_elements)));
   text += fmt::format("model FLOPs per token: {} = 6 x active matrix elements + {} of causal attention\n",
-                      grouped(graph.training_flops()), grouped(attention));
-  text += fmt::format("one step: {} samples, {} tokens, {:.4g} model FLOPs\n", grouped(deck.batch.global),
-                      grouped(tokens), static_cast<double>(graph.training_flops()) * static_cast<double>(tokens));
+                      format_thousands(graph.training_flops()), format_thousands(attention));
+  text +=
+      fmt::format("one step: {} samples, {} tokens, {:.4g} model FLOPs\n", format_thousands(deck.batch.global),
+                  format_thousands(tokens), static_cast<double>(graph.training_flops()) * static_cast<double>(tokens));
   text += fmt::format("memory per rank: {}\n", bytes_text(memory.total()));
   text += fmt::format("  parameters:  {}\n", bytes_text(memory.parameters));
   text += fmt::format("  gradients:   {}\n", bytes_text(memory.gradients));

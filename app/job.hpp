@@ -15,9 +15,13 @@ namespace fourfold {
 // and the batch is batch.micro on each.
 enum class Purpose { train, use };
 
-// 1. launch MPI  2. rank 0 reads the deck, all check it (faults are printed once; exit code 2)  3. Kokkos  4.
-// communicators
-// 5. `work`  6. the end, in reverse. Returns the exit code.
+//   1. launch MPI
+//   2. rank 0 reads the deck, all check it (faults are printed once; exit code 2)
+//   3. Kokkos
+//   4. communicators
+//   5. `work`
+//   6. the end, in reverse
+// Returns the exit code.
 int run_job(const DeckArguments& arguments, Purpose purpose,
             const std::function<ExitCode(const Deck&, const GridComms&, Pool&)>& work);
 

@@ -40,17 +40,9 @@ void dropout_forward(const Space& space, Matrix<const T> x, RandomStream stream,
   }
 }
 
-template <class T>
-void dropout_backward(const Space& space, Matrix<const T> dy, RandomStream stream, double p, const GlobalRows& rows,
-                      Matrix<T> dx) {
-  dropout_forward<T>(space, dy, stream, p, rows, dx);
-}
-
-#define FOURFOLD_INSTANTIATE(T)                                                                                        \
-  template void dropout_forward<T>(const Space&, Matrix<const T>, RandomStream, double, const GlobalRows&, Matrix<T>); \
-  template void dropout_backward<T>(const Space&, Matrix<const T>, RandomStream, double, const GlobalRows&, Matrix<T>);
-FOURFOLD_INSTANTIATE(float)
-FOURFOLD_INSTANTIATE(double)
-#undef FOURFOLD_INSTANTIATE
+template void dropout_forward(const Space&, Matrix<const float>, RandomStream, double, const GlobalRows&,
+                              Matrix<float>);
+template void dropout_forward(const Space&, Matrix<const double>, RandomStream, double, const GlobalRows&,
+                              Matrix<double>);
 
 }  // namespace fourfold::kernels

@@ -18,12 +18,10 @@ struct GlobalRows {
   Index width = 0;
 };
 
-// y = x * keep / (1 - p), keep with probability 1 - p; y may be x. Backward is the same call on dy.
+// y = x * keep / (1 - p), keep with probability 1 - p; y may be x. Its own adjoint: backward is the same
+// call on dy.
 template <class T>
 void dropout_forward(const Space& space, Matrix<const T> x, RandomStream stream, double p, const GlobalRows& rows,
                      Matrix<T> y);
-template <class T>
-void dropout_backward(const Space& space, Matrix<const T> dy, RandomStream stream, double p, const GlobalRows& rows,
-                      Matrix<T> dx);
 
 }  // namespace fourfold::kernels

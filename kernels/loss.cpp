@@ -129,6 +129,14 @@ void squared_error_onehot_backward(const Space& space, Matrix<const T> y, Vector
       });
 }
 
+Index count_targets(const Space& space, Vector<const std::int32_t> targets) {
+  Index count = 0;
+  Kokkos::parallel_reduce(
+      "count_targets", Range1(space, 0, targets.extent(0)),
+      KOKKOS_LAMBDA(Index r, Index & sum) { sum += targets(r) >= 0 ? 1 : 0; }, count);
+  return count;
+}
+
 #define FOURFOLD_INSTANTIATE(T)                                                                                        \
   template void cross_entropy_max<T>(const Space&, Matrix<const T>, Vector<Acc<T>>);                                   \
   template void cross_entropy_sums<T>(const Space&, Matrix<const T>, Vector<const Acc<T>>, Vector<const std::int32_t>, \

@@ -10,6 +10,9 @@
 
 namespace fourfold::kernels {
 
+// Rows that have a target. Blocks.
+Index count_targets(const Space& space, Vector<const std::int32_t> targets);
+
 // logits: R x v, local columns [first_id, first_id + v) of the vocabulary. An empty part gives -infinity.
 template <class T>
 void cross_entropy_max(const Space& space, Matrix<const T> logits, Vector<Acc<T>> max);

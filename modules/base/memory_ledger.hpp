@@ -1,5 +1,5 @@
-// Live and peak requested bytes per tag. Whoever allocates a view records it here; tests compare with predictions by
-// integer equality (architecture: "Instruments", item 2).
+// Live and peak requested bytes per tag. Whoever allocates a view records it here; tests compare with what
+// model/describe.hpp foretells, by integer equality.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // "Please stop": SIGTERM, SIGUSR1, SIGUSR2 and SIGINT set a flag and nothing else. The training loop looks at it and
-// all ranks agree (pain P52); the caller then saves once and leaves with ExitCode::again.
+// all ranks agree; the caller then saves once and leaves with ExitCode::again.
 #pragma once
 
 #include <array>

@@ -10,7 +10,6 @@
 namespace fourfold {
 
 inline constexpr std::int32_t kEndOfDocument = 256;
-inline constexpr std::int64_t kByteVocab = 257;
 
 std::vector<std::int32_t> encode_bytes(std::string_view text);
 // The bytes that the ids spell; the end-of-document token and ids beyond it spell nothing.

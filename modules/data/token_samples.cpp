@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "data/bytes.hpp"
+#include "deck/deck.hpp"
 
 namespace fourfold {
 

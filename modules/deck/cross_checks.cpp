@@ -17,7 +17,6 @@ constexpr std::int64_t kMostRanks = std::numeric_limits<int>::max();
 constexpr std::int64_t kMostWidth = std::int64_t{1} << 22;
 constexpr std::int64_t kMostGlobal = 1'000'000'000'000;
 constexpr double kMostParameters = 2e17;  // so that 40 bytes each still fit 64 bits
-constexpr std::int64_t kByteVocab = 257;  // 256 bytes and the end of a document
 
 struct Check {
   const Deck& deck;

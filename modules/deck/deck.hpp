@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "grid/axes.hpp"
+#include "grid/cuts.hpp"
 
 namespace fourfold {
 
@@ -75,6 +76,8 @@ struct ModelDeck {
   LossKind loss = LossKind::cross_entropy;
   bool operator==(const ModelDeck&) const = default;
 };
+
+inline constexpr std::int64_t kByteVocab = 257;  // text: 256 bytes and the end of a document
 
 enum class DataKind { text, synthetic };
 enum class SyntheticKind { dyadic, teacher };
@@ -163,8 +166,7 @@ struct ParallelDeck {
 
 // Neighbours on row that hold the same KV head: row / kv_heads where row is larger, else 1.
 inline int kv_sharers(const ModelDeck& model, int row) {
-  if (model.kind != ModelKind::transformer || row <= model.kv_heads) return 1;
-  return row / static_cast<int>(model.kv_heads);
+  return model.kind == ModelKind::transformer ? kv_head_sharers(model.kv_heads, row) : 1;
 }
 
 struct EvalDeck {

@@ -2,26 +2,6 @@
 
 namespace fourfold {
 
-std::string layer_kind_name(LayerKind kind) {
-  switch (kind) {
-    case LayerKind::embedding:
-      return "embedding";
-    case LayerKind::norm:
-      return "norm";
-    case LayerKind::attention:
-      return "attention";
-    case LayerKind::feed_forward:
-      return "feed_forward";
-    case LayerKind::experts:
-      return "experts";
-    case LayerKind::linear:
-      return "linear";
-    case LayerKind::head:
-      return "head";
-  }
-  return "";
-}
-
 std::int64_t Graph::sum(std::int64_t LayerCost::*field) const {
   std::int64_t total = 0;
   for (const LayerCost& layer : layers) total += layer.*field;

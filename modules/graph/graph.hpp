@@ -9,7 +9,6 @@
 namespace fourfold {
 
 enum class LayerKind { embedding, norm, attention, feed_forward, experts, linear, head };
-std::string layer_kind_name(LayerKind kind);
 
 struct LayerCost {
   std::string name;  // the prefix of its parameters' names: "layers.3.attention"

@@ -29,6 +29,12 @@ class Dataset {
  public:
   Dataset(Handle<Kind::dataset> handle, ElementType type, std::vector<std::int64_t> shape, bool parallel)
       : handle_(std::move(handle)), type_(type), shape_(std::move(shape)), parallel_(parallel) {}
+  Dataset(Dataset&&) noexcept = default;
+  Dataset& operator=(Dataset&&) noexcept = default;
+  // In a parallel file HDF5 may want all ranks for a close; with an exception on its way here they may be elsewhere.
+  ~Dataset() {
+    if (parallel_ && std::uncaught_exceptions() > 0) handle_.release();
+  }
 
   Id id() const { return handle_.id(); }
   const std::string& where() const { return handle_.where(); }  // FILE:/params/x

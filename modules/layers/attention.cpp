@@ -1,7 +1,6 @@
 #include "layers/attention.hpp"
 
 #include <cmath>
-#include <numeric>
 
 #include "base/error.hpp"
 #include "kernels/rotary.hpp"
@@ -11,15 +10,6 @@ namespace fourfold {
 
 namespace {
 
-// The KV heads that this rank's query heads read.
-template <class T>
-Range kv_heads_of(const LayerContext<T>& context, Index kv_heads) {
-  const int rows = context.extent(Axis::row);
-  if (rows <= kv_heads) return context.part_of(kv_heads, Axis::row);
-  const Index head = context.place(Axis::row) / (rows / kv_heads);
-  return {head, head + 1};
-}
-
 template <class T>
 Segment head_segment(const LayerContext<T>& context, const std::string& name, Index heads, Range held, Index head_dim,
                      Initializer init) {
@@ -27,7 +17,7 @@ Segment head_segment(const LayerContext<T>& context, const std::string& name, In
   segment.name = name;
   segment.features = heads * head_dim;
   segment.held = {held.begin * head_dim, held.end * head_dim};
-  segment.sharers = context.extent(Axis::row) > heads ? context.extent(Axis::row) / static_cast<int>(heads) : 1;
+  segment.sharers = kv_head_sharers(heads, context.extent(Axis::row));
   segment.init = std::move(init);
   return segment;
 }
@@ -48,15 +38,6 @@ kernels::Heads<T> all_heads(const Tensor<T>& x, Index heads) {
   return {x.data(), x.cols(), heads};
 }
 
-// Col rank `col`'s place among heads and sequences: KV heads as far as they divide, sequences for the rest.
-struct ColPlace {
-  int head_parts, head_part, sequence_parts, sequence_part;
-};
-ColPlace place_over_col(Index kv_heads, int cols, int col) {
-  const int head_parts = static_cast<int>(std::gcd(kv_heads, static_cast<Index>(cols)));
-  return {head_parts, col % head_parts, cols / head_parts, col / head_parts};
-}
-
 }  // namespace
 
 template <class T>
@@ -65,7 +46,7 @@ Attention<T>::Attention(const LayerContext<T>& context, const std::string& name,
     : context_(context),
       options_(options),
       heads_held_(context.part_of(options.heads, Axis::row)),
-      kv_held_(kv_heads_of(context, options.kv_heads)),
+      kv_held_(kv_heads_held(options.kv_heads, context.extent(Axis::row), context.place(Axis::row))),
       q_(context,
          {head_segment(context, name + ".q.weight", options.heads, heads_held_, options.head_dim,
                        init(name + ".q.weight", options.width, false))},

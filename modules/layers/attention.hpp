@@ -1,7 +1,7 @@
 // Causal self-attention with grouped KV heads. Heads are cut over row: row divides the heads, and the KV heads divide
 // row or row divides them (then row / K neighbours hold the same KV head).
-//   q = Wq x, k = Wk x, v = Wv x (k and v in one product); rotary positions on q and k; o = attention(q, k, v); y = Wo
-//   o
+//   q = Wq x, k = Wk x, v = Wv x (k and v in one product); rotary positions on q and k
+//   o = attention(q, k, v); y = Wo o
 //
 // options.attention_over_col: the work between the products is cut over col too, by KV heads as far as they go, then by
 // sequences: the sum over col after the first products becomes a reduce-scatter, and o is gathered over col.

@@ -11,7 +11,7 @@
 
 namespace fourfold {
 
-// Bits after the point on the dyadic deck (architecture: "Instruments", item 5).
+// Bits after the point on the dyadic deck (numerics.snap), so that every sum is exact in any order.
 struct Snap {
   int values = 8;      // outputs of linear layers, weights after an update
   int gradients = 12;  // the loss's gradient, input gradients, parameter gradients

@@ -1,9 +1,9 @@
 #include "layers/linear.hpp"
 
-#include <cmath>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/snap.hpp"
 #include "kernels/bias.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/vector.hpp"
@@ -55,10 +55,10 @@ Linear<T>::Linear(const LayerContext<T>& context, std::vector<Segment> segments,
 template <class T>
 void Linear<T>::check_range(kernels::Vector<const T> a, kernels::Vector<const T> b, Index terms, int bits,
                             int ranks) const {
-  // Every term is a multiple of 2^-bits; a double holds their sum exactly below 2^52 of them.
+  // Every term is a multiple of 2^-bits.
   const Space space;
   const double largest = kernels::max_abs<T>(space, a) * kernels::max_abs<T>(space, b);
-  if (largest * static_cast<double>(terms) * ranks * std::ldexp(1.0, bits) >= 0x1.0p52) {
+  if (largest * static_cast<double>(terms) * ranks >= exact_limit(bits)) {
     fail_one(ExitCode::error,
              "numerics.snap: the sum of a product may leave the range in which fp64 is exact (2^52 units); use fewer "
              "steps, a smaller rate or fewer non-zeros");

@@ -1,8 +1,8 @@
 // Linear layer on the dense grid:  Y = X W^T + b.
 //
 //   forward : W^ = gather_depth(W);  Y  = sum_in( X W^^T ) + b
-//   backward: W^ = gather_depth(W);  dX = sum_out( dY W^ );  dW = reduce_scatter_depth( dY^T X );  db = sum of rows of
-//   dY
+//   backward: W^ = gather_depth(W);  dX = sum_out( dY W^ );  dW = reduce_scatter_depth( dY^T X )
+//             db = sum of the rows of dY
 //
 // `in` and `out` are col and row, or swapped. X: R x k (this rank's input features, equal on all ranks of the out
 // axis), Y: R x n (this rank's output features of every segment side by side, equal on all ranks of the in axis). Where

@@ -7,20 +7,6 @@ namespace fourfold {
 
 using kernels::Acc;
 
-namespace {
-
-// Rows with a target: one more where the id is not below zero.
-Index count_targets(const Tensor<std::int32_t>& targets) {
-  const kernels::Vector<const std::int32_t> ids = targets.vector();
-  Index count = 0;
-  Kokkos::parallel_reduce(
-      "count_targets", kernels::Range1(0, targets.size()),
-      KOKKOS_LAMBDA(Index r, Index & sum) { sum += ids(r) >= 0 ? 1 : 0; }, count);
-  return count;
-}
-
-}  // namespace
-
 template <class T>
 Loss<T>::Loss(const LayerContext<T>& context, LossType type, Index outputs, Axis axis)
     : context_(context), type_(type), held_(context.part_of(outputs, axis)), axis_(axis) {}
@@ -55,11 +41,11 @@ LossSum Loss<T>::forward(const Pass<T>& pass, const Tensor<T>& y, Kept* kept) co
     sum_over(cut, target_logit, context_.options.summation, Phase::forward);
     kernels::cross_entropy_forward<T>(space, max.vector(), sum_exp.vector(), target_logit.vector(),
                                       batch.targets.vector(), losses.vector());
-    result.targets = count_targets(batch.targets);
+    result.targets = kernels::count_targets(space, batch.targets.vector());
   } else if (type_ == LossType::squared_error_onehot) {
     kernels::squared_error_onehot_forward<T>(space, y.matrix(), batch.targets.vector(), held_.begin, losses.vector());
     sum_over(cut, losses, context_.options.summation, Phase::forward);
-    result.targets = count_targets(batch.targets);
+    result.targets = kernels::count_targets(space, batch.targets.vector());
   } else {
     kernels::squared_error_forward<T>(space, y.matrix(), held_values(batch.values).matrix(), losses.vector());
     sum_over(cut, losses, context_.options.summation, Phase::forward);

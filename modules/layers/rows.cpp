@@ -15,10 +15,6 @@ TokenLayout Rows::layout(Range cols) const {
   return layout;
 }
 
-std::vector<Range> depth_token_ranges(Index tokens, int extent, int place) {
-  return {part(tokens, 2 * extent, place), part(tokens, 2 * extent, 2 * extent - 1 - place)};
-}
-
 namespace {
 
 // Each range of tokens cut over row by quotient and remainder.

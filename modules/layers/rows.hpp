@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "grid/cuts.hpp"
 #include "layers/context.hpp"
 #include "layers/pass.hpp"
 #include "tensor/layout.hpp"
@@ -31,10 +32,6 @@ struct RowPlan {
   bool depth_parts = false;  // depth coordinates hold parts of the sequences
   bool cached = false;       // rows follow those of a cache
 };
-
-// The two ranges of tokens of depth coordinate `place` under depth_splits: sequence: of 2 x extent parts it holds one
-// from the front and its mirror image from the back, which balances causal work.
-std::vector<Range> depth_token_ranges(Index tokens, int extent, int place);
 
 template <class T>
 RowPlan<T> plan_rows(const LayerContext<T>& context, const Pass<T>& pass);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "deck/derive.hpp"
+#include "model/held.hpp"
 
 namespace fourfold {
 namespace {
@@ -96,7 +97,7 @@ Graph describe_transformer(const ModelDeck& model) {
   graph.layers.push_back(embedding_cost(model));
   for (std::int64_t i = 0; i < model.layers; ++i) {
     const std::string block = "layers." + std::to_string(i) + ".";
-    const bool experts = model.moe && (i + 1) % model.moe->every == 0;
+    const bool experts = has_experts(model, i);
     graph.layers.push_back(norm_cost(block + "attention_norm", model));
     graph.layers.push_back(attention_cost(block + "attention", model));
     graph.layers.push_back(norm_cost(block + "ffn_norm", model));
@@ -171,34 +172,44 @@ Graph describe(const ModelDeck& model) {
   return graph;
 }
 
-MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph) {
+MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordinates& here) {
   const StageShape stage = stage_shape(deck);
   const DenseShape& dense = stage.dense;
   const MoeShape& moe = stage.moe;
   const ElementSizes bytes = element_sizes(deck.precision);
   const std::int64_t stages = deck.parallel.stages;
-
-  const std::int64_t matrix_cut = std::int64_t{dense.depth} * dense.row * dense.col;
-  const std::int64_t expert_cut = std::int64_t{moe.expert} * moe.row * moe.col;
-  const std::int64_t elements = ceil_divide(ceil_divide(graph.sum(&LayerCost::matrix_parameters), matrix_cut) +
-                                                ceil_divide(graph.sum(&LayerCost::expert_parameters), expert_cut) +
-                                                graph.sum(&LayerCost::vector_parameters),
-                                            stages);
-  const std::int64_t updated = deck.optimizer.shard == "data" ? ceil_divide(elements, dense.data) : elements;
-
   const std::int64_t in_flight = std::min<std::int64_t>(stages, deck.batch.micro_batches);
-  const std::int64_t rows = deck.batch.micro * graph.tokens_per_sample * in_flight;
-  const std::int64_t values = ceil_divide(graph.sum(&LayerCost::kept_stream), dense.col) +
-                              ceil_divide(graph.sum(&LayerCost::kept_features), dense.row);
-  const std::int64_t statistics =
-      graph.sum(&LayerCost::kept_statistics) + ceil_divide(graph.sum(&LayerCost::kept_head_statistics), dense.row);
+
+  std::int64_t elements = 0;
+  for (const auto& [ranks, count] : held_parameters(deck, here)) elements += count;
+  KeptElements kept = kept_for_backward(deck, here, deck.batch.micro);
+  for (const LayerCost& layer : graph.layers) {
+    if (layer.kind != LayerKind::experts) continue;
+    elements += ceil_divide(layer.matrix_parameters, dense.size() / dense.data) +
+                ceil_divide(layer.expert_parameters, moe.size() / moe.replica);
+    const std::int64_t tokens = deck.batch.micro * graph.tokens_per_sample;
+    kept.compute += tokens * (ceil_divide(layer.kept_stream, dense.col) + ceil_divide(layer.kept_features, dense.row));
+    kept.accumulate += tokens * layer.kept_statistics;
+  }
+  elements = ceil_divide(elements, stages);
+  const std::int64_t updated = deck.optimizer.shard == "data" ? ceil_divide(elements, dense.data) : elements;
 
   MemoryPerRank memory;
   memory.parameters = elements * bytes.compute;
   memory.gradients = elements * bytes.accumulate;
   memory.optimizer = updated * kept_by_optimizer(deck) * bytes.accumulate;
-  memory.activations = ceil_divide(rows * (values * bytes.compute + statistics * bytes.accumulate), stages);
+  memory.activations =
+      ceil_divide(in_flight * (kept.compute * bytes.compute + kept.accumulate * bytes.accumulate), stages);
   return memory;
+}
+
+// The first place on an axis has the longest parts; of tokens under depth_splits: sequence the last may have more.
+MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph) {
+  Coordinates here;
+  const MemoryPerRank first = memory_of_rank(deck, graph, here);
+  here.depth = deck.parallel.dense.depth - 1;
+  const MemoryPerRank last = memory_of_rank(deck, graph, here);
+  return last.total() > first.total() ? last : first;
 }
 
 std::int64_t checkpoint_bytes(const Deck& deck, const Graph& graph) {

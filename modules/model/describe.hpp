@@ -5,16 +5,17 @@
 
 #include "deck/deck.hpp"
 #include "graph/graph.hpp"
+#include "grid/process_grid.hpp"
 
 namespace fourfold {
 
 // The layers in the order of the forward pass, named as their parameters. `model` has passed the reader's checks.
 Graph describe(const ModelDeck& model);
 
-// Bytes of one rank. Parameters, gradients and optimizer are exact for data-parallel grids; with depth, row, col or an
-// expert grid they are cut by quotient (vectors stay whole), with stages they are the mean over the stages.
-// activations: what forward keeps for backward, times the micro-batches in flight (1f1b: as many as stages); not the
-// buffers of communication and of single kernels.
+// Bytes of one rank. Exact on every grid of one stage without experts; experts are cut by quotient, with stages the
+// figures are the mean over the stages. activations: what forward keeps for backward, times the micro-batches in flight
+// (1f1b: as many as stages); not the copies that the peak of a step adds, nor the buffers of communication and of
+// single kernels.
 struct MemoryPerRank {
   std::int64_t parameters = 0;
   std::int64_t gradients = 0;
@@ -23,8 +24,9 @@ struct MemoryPerRank {
   std::int64_t total() const { return parameters + gradients + optimizer + activations; }
 };
 // `deck` with its grid and batch settled (read with a rank count). The bytes of bf16 include the fp32 masters, under
-// `optimizer`.
-MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph);
+// `optimizer`. `here`: depth, row and col matter.
+MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordinates& here);
+MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph);  // of the rank that has most
 
 // Weights, moments and masters as whole logical tensors; without HDF5's own few kilobytes.
 std::int64_t checkpoint_bytes(const Deck& deck, const Graph& graph);

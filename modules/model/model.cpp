@@ -1,7 +1,7 @@
 #include "model/model.hpp"
 
 #include "base/error.hpp"
-#include "kernels/vector.hpp"
+#include "base/snap.hpp"
 #include "model/units.hpp"
 
 namespace fourfold {
@@ -14,7 +14,7 @@ constexpr std::size_t kDeferredReductions = 2;
 LayerOptions layer_options(const Deck& deck) {
   LayerOptions options;
   options.summation = deck.numerics.deterministic ? Summation::deterministic : Summation::fast;
-  if (deck.numerics.snap) options.snap = Snap{*deck.numerics.snap, *deck.numerics.snap + 4};
+  if (deck.numerics.snap) options.snap = Snap{*deck.numerics.snap, snap_gradient_bits(*deck.numerics.snap)};
   options.seed = deck.run.seed;
   options.sequence_shard = deck.parallel.sequence_shard;
   options.attention_over_col = deck.parallel.attention_split == AttentionSplit::col;
@@ -87,23 +87,14 @@ Tensor<T> Model<T>::logits(const Pass<T>& given, Index rows) {
   const auto& head = static_cast<const HeadUnit<T>&>(*units_.back());
   const Tensor<T> mine = head.logits(pass, x, rows);
 
-  // The parts of the vocabulary side by side: gathered rank by rank, then put into columns.
+  // The parts of the vocabulary side by side.
   const Communicator& row = comms_.group(AxisSet{Axis::row});
   if (row.size() == 1) return mine;
-  std::vector<std::int64_t> sizes;
-  for (int r = 0; r < row.size(); ++r) sizes.push_back(rows * part(deck_.model.vocab, row.size(), r).size());
-  const Tensor<T> parts(pool_, MemoryTag::buffers, rows, deck_.model.vocab);
-  all_gather<T>(row, {mine.data(), static_cast<std::size_t>(mine.size())},
-                {parts.data(), static_cast<std::size_t>(parts.size())}, sizes, Phase::forward);
-  Tensor<T> all(pool_, MemoryTag::activations, rows, deck_.model.vocab);
-  Index begin = 0;
-  for (int r = 0; r < row.size(); ++r) {
-    const Range held = part(deck_.model.vocab, row.size(), r);
-    kernels::copy_columns<T>(Space(), kernels::Matrix<const T>(parts.data() + begin, rows, held.size()), 0, held.size(),
-                             all.matrix(), held.begin);
-    begin += rows * held.size();
-  }
-  return all;
+  const auto columns = [&](Range cols) { return TokenLayout{{TokenBlock{{0, rows}, {0, 1}, cols}}, cols.size()}; };
+  std::vector<TokenLayout> parts;
+  for (int r = 0; r < row.size(); ++r) parts.push_back(columns(part(deck_.model.vocab, row.size(), r)));
+  const LayoutGather<T> over_row(row, pool_, std::move(parts), columns({0, deck_.model.vocab}), Summation::fast);
+  return over_row.gather(mine, Phase::forward);
 }
 
 template <class T>

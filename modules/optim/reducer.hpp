@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "base/snap.hpp"
 #include "comm/grid_comms.hpp"
 #include "deck/deck.hpp"
 #include "tensor/param.hpp"
@@ -13,19 +14,6 @@
 namespace fourfold {
 
 inline constexpr std::int64_t kGradientBucketBytes = std::int64_t{4} << 20;
-
-// The dyadic deck (numerics.snap: bits of weights and activations): a parameter's gradient is rounded to four bits
-// more, once, after all its sums. Before that it is a sum of products of a gradient and an activation.
-constexpr int snap_gradient_bits(int snap) {
-  return snap + 4;
-}
-constexpr int snap_product_bits(int snap) {
-  return 2 * snap + 4;
-}
-// A sum whose absolute values stay below 2^52 units of 2^-bits is exact in any order.
-constexpr double exact_limit(int bits) {
-  return 0x1.0p52 / static_cast<double>(std::int64_t{1} << bits);
-}
 
 template <class T>
 class Reducer {

@@ -9,7 +9,7 @@
 namespace fourfold {
 
 template <class T>
-Param<T>* ParamStore<T>::declare(ParamSpec spec) {
+Param<T>* ParamStore<T>::declare(ParamSpec&& spec) {
   for (const Param<T>& other : params_) FOURFOLD_ASSERT(other.spec.name != spec.name, "twice: " + spec.name);
   Param<T> param;
   param.decays = spec.shard.shape.size() >= 2;

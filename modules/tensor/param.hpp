@@ -52,7 +52,7 @@ template <class T>
 class ParamStore {
  public:
   // The handle stays valid for the store's life; its views are set by allocate(). Errors: assertion on a name twice.
-  Param<T>* declare(ParamSpec spec);
+  Param<T>* declare(ParamSpec&& spec);
   // Lays out and fills the initial values; gradients are zero. Once, after the last declaration.
   void allocate(Pool& pool);
   void zero_gradients();

@@ -64,19 +64,21 @@ class Session {
     write_resolved_deck(world_, deck_);  // a refused restart leaves the run's deck as it was
     open_reports();
     if (evaluation_left_over()) evaluate_now();
-    while (step() < deck_.run.steps && !stop_.agreed() && !told_to_stop()) {
+    bool stop = stop_.agreed();
+    while (step() < deck_.run.steps && !stop && !told_to_stop()) {
       const StepReport report = trainer_.step();
       log(report);
       look_for_faults(report);
-      const bool interrupted = stop_.agreed();
+      stop = stop_.agreed();
       if (evaluation_due()) {
-        if (interrupted) {
+        if (stop) {
           evaluation_dropped_ = true;
         } else {
           evaluate_now();
+          stop = evaluation_dropped_;
         }
       }
-      if (checkpoint_due() || stop_.agreed() || told_to_stop()) checkpoint_now();
+      if (checkpoint_due() || stop || told_to_stop()) checkpoint_now();
     }
     return finish();
   }
@@ -175,7 +177,7 @@ class Session {
     console_->checkpoint(step(), report.seconds);
   }
 
-  // Pain P62: a checkpoint with values that are not finite would in time remove the healthy ones.
+  // Checkpoints with values that are not finite would in time remove the healthy ones.
   void refuse_unless_finite() {
     const Space space;
     std::string bad;

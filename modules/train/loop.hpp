@@ -21,8 +21,7 @@ struct TrainOptions {
 // Trains deck.run.steps steps in deck.run.folder, from the newest committed checkpoint there. Collective over the grid;
 // `deck` is resolved for it. Returns done, or again when a signal, the file <folder>/STOP or stop_at_step ended it
 // early: then the state is saved, and the same command goes on from it. An evaluation that a stop interrupts is dropped
-// and made after the restart. Errors: input (the checkpoint does not fit the deck), storage, error (pain P62: not
-// finite).
+// and made after the restart. Errors: input (the checkpoint does not fit the deck), storage, error (not finite).
 template <class T>
 ExitCode train(const Deck& deck, const GridComms& comms, Pool& pool, const TrainOptions& options);
 

@@ -18,7 +18,7 @@ struct BatchCoordinate {
 BatchCoordinate batch_coordinate(const ParallelDeck& parallel, const GridComms& comms);
 
 // Every coordinate's sums, each once (its row and col ranks hold the same ones): the same on all ranks. Collective. A
-// loss is the quotient of such a sum, never a mean of means (pain P25).
+// loss is the quotient of such a sum, never a mean of means.
 LossSum sum_over_coordinates(const LossSum& mine, const GridComms& comms, Phase phase);
 
 // Copies to the device (MemoryTag::buffers). Zero sequences are ordinary.

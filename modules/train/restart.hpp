@@ -31,7 +31,7 @@ void write_resolved_deck(const Communicator& world, const Deck& deck);
 std::string schedule_text(const Deck& deck);
 
 // Fills the shards from the newest committed step of the run's folder; nothing where there is none. Errors (all ranks):
-// input when names or shapes differ, or the schedule (pain P12) or the data are not the checkpoint's and the options do
+// input when names or shapes differ, or the schedule or the data are not the checkpoint's and the options do
 // not allow it: both are shown.
 std::optional<RunPosition> load_newest_checkpoint(const Communicator& world, const Deck& deck, const Loader& loader,
                                                   const std::vector<checkpoint::NamedShard>& shards,

@@ -1,4 +1,5 @@
-// Whether to stop early: a signal on any rank or the file <folder>/STOP, agreed by all ranks (pain P52).
+// Whether to stop early: a signal on any rank or the file <folder>/STOP, agreed by all ranks: they
+// leave after the same step, with one checkpoint.
 #pragma once
 
 #include <string>

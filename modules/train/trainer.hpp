@@ -43,7 +43,6 @@ class Trainer {
 
   Model<T>& model() { return model_; }
   Optimizer<T>& optimizer() { return optimizer_; }
-  const GradientNorm<T>& gradient_norm() const { return norm_; }
 
  private:
   LossSum run_micro_batch(StepReport& report, std::int64_t index, double loss_scale, Batch& batch);

@@ -28,6 +28,50 @@ grep -q 'step_00000036.h5: step 36, loss' "$work/log" || fail "eval does not nam
 # 60 samples of 32 tokens, all bytes of one document but at most its end.
 [ "$(wc -c <"$work/held_out.txt")" -ge 1919 ] || fail "the evaluated text has $(wc -c <"$work/held_out.txt") bytes"
 
+# The same on grids: the printed loss, and the text to the letter.
+on_grid() { # RANKS OVERRIDE...
+  local n=$1
+  shift
+  : >"$work/log"
+  launch "$n" eval small.yaml "$@" || fail "eval on $*: exit code $?"
+  sed 's/.*loss \([0-9.]*\), \([0-9.]*\) bits.*/\1 \2/' "$work/log" >"$work/eval.grid"
+  awk -v other="$(cat "$work/eval.1")" '{split(other, o); d = $1 - o[1]; if (d < 0) d = -d; exit !(NF == 2 && d < 1e-6 * $1)}' \
+    "$work/eval.grid" || fail "eval on $*: $(cat "$work/log") against $(cat "$work/eval.1")"
+  : >"$work/log"
+  launch "$n" generate small.yaml --prompt "line 7" --tokens 90 --temperature 0.8 --top-k 40 --seed 3 "$@" ||
+    fail "generate on $*: exit code $?"
+  cmp "$work/text.1" "$work/log" || fail "generate on $*: another text"
+}
+# A restart from step 36 on the grid: the steps to 40 have the losses of the unbroken run, to rounding.
+restart_on_grid() {
+  local n=$1
+  shift
+  rm -rf "$work/run"
+  cp -r "$work/run.40" "$work/run"
+  rm "$work"/run/checkpoints/step_00000040.*
+  launch "$n" train small.yaml "$@" || fail "restart on $*: exit code $?: $(tail -5 "$work/log")"
+
+  losses() { sed -n 's/^{"step":\(3[7-9]\|40\),"loss":\([0-9.e+-]*\),.*/\1 \2/p' "$1" | tail -n 4; }
+  paste <(losses "$work/unbroken.jsonl") <(losses "$work/run/metrics.jsonl") |
+    awk '{d = $2 - $4; if (d < 0) d = -d; if (!($1 == $3 && d < 1e-5 * $2)) bad = 1} END {exit bad || NR != 4}' ||
+    fail "restart on $*: $(losses "$work/run/metrics.jsonl") against $(losses "$work/unbroken.jsonl")"
+}
+cp -r "$work/run" "$work/run.40"
+row="parallel.dense.row=3" col="parallel.dense.col=2" depth="parallel.dense.depth=2"
+on_grid 3 $row
+on_grid 2 $col
+on_grid 2 $depth
+on_grid 3 $row parallel.sequence_shard=true
+on_grid 4 $depth $col parallel.depth_splits=sequence attention.split=col
+restart_on_grid 3 $row
+restart_on_grid 4 $depth $col parallel.depth_splits=sequence attention.split=col
+if [ "${FOURFOLD_FULL:-0}" = 1 ]; then
+  restart_on_grid 2 $col
+  restart_on_grid 2 $depth
+  restart_on_grid 6 $row $depth parallel.depth_splits=sequence parallel.sequence_shard=true
+fi
+rm -rf "$work/run" && mv "$work/run.40" "$work/run"
+
 # Early stops: a signal to one rank, to another, the stop file; each leaves with 75 and loses nothing.
 for how in USR1 TERM file; do
   rm -rf "$work/run"
@@ -55,6 +99,17 @@ code=$?
 [ -s "$work/run/checkpoints/step_00000003.commit" ] || fail "--stop-at-step: step 3 was not saved"
 grep -q '"name":"forward"' "$work/run/trace.json" || fail "no forward pass in trace.json"
 (cd "$work" && "$fourfold" check run/deck.yaml >/dev/null) || fail "run/deck.yaml is no deck"
+
+# Other data: refused, unless --new-data says so.
+head -n 2500 "$work/text.txt" >"$work/other.txt"
+: >"$work/log"
+launch 2 train small.yaml 'data.train=[other.txt]'
+code=$?
+[ "$code" = 2 ] || fail "other data: exit code $code, wanted 2: $(cat "$work/log")"
+grep -q -- '--new-data' "$work/log" || fail "other data: the message does not name --new-data: $(cat "$work/log")"
+launch "$ranks" train small.yaml 'data.train=[other.txt]' --new-data --stop-at-step 5
+code=$?
+[ "$code" = 75 ] || fail "--new-data: exit code $code, wanted 75: $(tail -5 "$work/log")"
 
 # Refusals: code, a word of the message, and one copy of it.
 refused() {

@@ -139,7 +139,7 @@ TEST_F(Damage, ADamagedRecordIsSeen) {
   expect_new();
 }
 
-// P01, P21: a save that was killed at any moment leaves one of these; the next save clears them away and says so.
+// A save that was killed at any moment leaves one of these; the next save clears them away and says so.
 TEST_F(Damage, AnInterruptedSaveIsPassedOverAndClearedAway) {
   on_rank_0([&] {
     std::filesystem::remove(file(kNew, "commit"));

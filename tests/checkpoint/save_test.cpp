@@ -170,7 +170,7 @@ TEST(Load, NothingThereIsAFreshStart) {
   EXPECT_TRUE(restart.rejected.empty());
 }
 
-// P10: exact equality of names, types and shapes, both differences listed, the nearest name suggested.
+// Exact equality of names, types and shapes, both differences listed, the nearest name suggested.
 TEST(Load, AnotherModelIsRefusedWithAllDifferences) {
   const Folder folder;
   const Part part({{"/params/attention.weight", ElementType::fp32, {4, 2}},
@@ -241,7 +241,7 @@ TEST(State, EntriesAreAskedForByKind) {
   EXPECT_TRUE(has(agreed_error([&] { state.text("none"); }, ExitCode::storage), "no text 'none'"));
 }
 
-// P13: a save takes a bounded amount of memory beside the model, however large that is.
+// A save takes a bounded amount of memory beside the model, however large that is.
 TEST(Save, PeakMemoryIsBounded) {
   const Folder folder;
   constexpr std::int64_t kMiB = 1 << 20;

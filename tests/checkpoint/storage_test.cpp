@@ -55,7 +55,7 @@ std::vector<std::string> left_in(const std::string& folder) {
   return names;
 }
 
-// P04: room for one checkpoint and a half.
+// Room for one checkpoint and a half.
 TEST(Storage, FullDiskFailsOnAllRanksAndTheOlderStepStays) {
   const MemoryFileSystem storage(3 << 20);
   SKIP_UNLESS_MOUNTED(storage);
@@ -110,7 +110,7 @@ TEST(Storage, AFileInTheFoldersPlaceFailsOnAllRanks) {
   EXPECT_TRUE(has(message, "cannot make the folder " + (folder / "f"))) << message;
 }
 
-// P16: one rank's trouble is every rank's error, and names the rank.
+// One rank's trouble is every rank's error, and names the rank.
 TEST(Storage, AFileSizeLimitOnTheLastRankFailsOnAllRanks) {
   const Folder folder;
   rlimit before{};

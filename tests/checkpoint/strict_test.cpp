@@ -1,4 +1,4 @@
-// P18: transfers that HDF5 does not make collectively are said, and an error when strict. HDF5 reads this variable at
+// Transfers that HDF5 does not make collectively are said, and an error when strict. HDF5 reads this variable at
 // its first file, so this is a program of its own.
 #include <gtest/gtest.h>
 

@@ -99,7 +99,7 @@ TEST(Read, EmbeddingAndMlpNeedOtherKeys) {
   EXPECT_TRUE(mlp.errors.empty()) << numbered_list(mlp.errors);
 }
 
-TEST(Read, SixFaultsOfSpellingAtOnce) {  // P48
+TEST(Read, SixFaultsOfSpellingAtOnce) {
   const ReadResult result = read_deck(
       "run:\n"
       "  steps: 10\n"
@@ -124,7 +124,7 @@ TEST(Read, SixFaultsOfSpellingAtOnce) {  // P48
   }
 }
 
-TEST(Read, FiveFaultsOfAGridAtOnce) {  // P47
+TEST(Read, FiveFaultsOfAGridAtOnce) {
   const ReadResult result = read_deck(
       "model: {layers: 4, hidden: 96, heads: 6, kv_heads: 3, vocab: 257, sequence: 64, moe: {experts: 6}}\n"
       "data: {train: [corpus.txt]}\n"

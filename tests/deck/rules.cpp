@@ -203,7 +203,7 @@ std::vector<std::vector<std::int64_t>> proposed_grids(const std::string& message
   return grids;
 }
 
-TEST(Rules, GridsFitTheRanks) {  // P49
+TEST(Rules, GridsFitTheRanks) {
   const std::vector<std::string> tp8 = {"model.heads=24", "model.head_dim=8", "parallel.dense.row=8",
                                         "batch.global=48"};
   expect_legal(tp8, 8);
@@ -234,7 +234,7 @@ TEST(Rules, MoeGridHasTheSizeOfTheDenseGrid) {
   EXPECT_EQ(read_small({"parallel.moe.col=2"}, 4).deck.parallel.moe->replica, 2);
 }
 
-// P30: any two of global, micro, micro_batches give the third, exactly.
+// Any two of global, micro, micro_batches give the third, exactly.
 TEST(Rules, BatchArithmetic) {
   int legal = 0;
   int refused = 0;
@@ -280,7 +280,7 @@ TEST(Rules, BatchArithmetic) {
   EXPECT_GT(refused, 500);
 }
 
-TEST(Rules, BatchOfSixteenRanks) {  // P30's case: TP 2, PP 2
+TEST(Rules, BatchOfSixteenRanks) {  // tensor 2, pipeline 2
   const std::vector<std::string> grid = {"parallel={stages: 2, dense: {row: 2}}", "batch.global=64"};
   auto with = [&grid](const std::string& more) {
     std::vector<std::string> all = grid;

@@ -43,7 +43,7 @@ TEST(Describe, PublishedParameterCounts) {
   EXPECT_EQ(describe(qwen).parameters(), 494'032'768);  // Qwen2 0.5B
 }
 
-TEST(Describe, ActiveExpertsAndGroupedHeads) {  // P64
+TEST(Describe, ActiveExpertsAndGroupedHeads) {
   ModelDeck model = transformer(2, 64, 4, 2, 128, 1000, 128);
   model.moe = MoeDeck{1, 8, 2};
   model.tie_embeddings = true;
@@ -144,20 +144,44 @@ TEST(Memory, ActivationsByHand) {
   EXPECT_EQ(memory_per_rank(deck, describe(deck.model)).activations, 3 * 5 * elements * 4);
 }
 
-TEST(Memory, ThreeClassesEachWithItsDivisor) {  // P66
+// Matrices of the dense layers, of the experts, and vectors, each by its own grid.
+TEST(Memory, ThreeClassesEachWithItsDivisor) {
   Deck deck = gpt2_deck(2);
   deck.model.moe = MoeDeck{1, 8, 2};
   deck.parallel.dense = {1, 1, 2, 2};
   deck.parallel.moe = MoeShape{1, 4, 1, 1};
   const Graph graph = describe(deck.model);
-  const std::int64_t elements = graph.sum(&LayerCost::matrix_parameters) / 4 +
-                                graph.sum(&LayerCost::expert_parameters) / 4 + graph.sum(&LayerCost::vector_parameters);
-  EXPECT_EQ(memory_per_rank(deck, graph).parameters, 4 * elements);
+  const std::int64_t width = 768, sequence = 1024, layers = 12, inner = 3072;
+  const std::int64_t experts = layers * 8 * (2 * width * inner + inner + width);
+  EXPECT_EQ(graph.sum(&LayerCost::expert_parameters), experts);
+  // Vocabulary 50257 over two rows: 25129; positions and norms over col only; biases of q, k, v over row, of the output
+  // over col; the router like any matrix.
+  const std::int64_t matrices = 25129 * (width / 2) + layers * (4 * width * width + 8 * width) / 4;
+  const std::int64_t vectors = sequence * width / 2 + layers * (4 * width / 2 + 3 * width / 2 + width / 2) + width;
+  EXPECT_EQ(memory_per_rank(deck, graph).parameters, 4 * (matrices + experts / 4 + vectors));
   deck.optimizer.shard = "data";
   deck.parallel.dense = {3, 1, 1, 1};
   deck.parallel.moe = MoeShape{3, 1, 1, 1};
   const std::int64_t p = graph.parameters();
   EXPECT_EQ(memory_per_rank(deck, graph).optimizer, 8 * ((p + 2) / 3));
+}
+
+// What the layers say they keep is what a lone rank keeps.
+TEST(Memory, LayersAddUpOnOneRank) {
+  for (const NormKind norm : {NormKind::layer, NormKind::rms}) {
+    for (const FeedForwardKind ffn : {FeedForwardKind::gelu, FeedForwardKind::swiglu}) {
+      Deck deck = gpt2_deck(1);
+      deck.model = transformer(3, 24, 6, 2, 20, 31, 7);
+      deck.model.norm = norm;
+      deck.model.ffn.kind = ffn;
+      deck.batch = {3, 3, 1};
+      const Graph graph = describe(deck.model);
+      const std::int64_t values = graph.sum(&LayerCost::kept_stream) + graph.sum(&LayerCost::kept_features);
+      const std::int64_t statistics =
+          graph.sum(&LayerCost::kept_statistics) + graph.sum(&LayerCost::kept_head_statistics);
+      EXPECT_EQ(memory_per_rank(deck, graph).activations, 3 * 7 * 4 * (values + statistics));
+    }
+  }
 }
 
 }  // namespace fourfold::test

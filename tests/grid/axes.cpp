@@ -61,7 +61,7 @@ TEST(Factorisations, AllOfThemOnceInOrder) {
 }
 
 TEST(FactorisationHint, NearestFirstAndThenHowManyMore) {
-  // Pain P49: 12 ranks, row 8 asked.
+  // 12 ranks, row 8 asked.
   const std::string text = factorisation_hint(12, DenseShape{1, 1, 8, 1}, 3);
   EXPECT_EQ(text.rfind("data 1, depth 1, row 12, col 1; ", 0), 0u) << text;
   EXPECT_NE(text.find("row 6, col 1"), std::string::npos) << text;

@@ -226,7 +226,7 @@ TEST(File, ClosingWhileADatasetIsOpenIsAnError) {
   file.close();
 }
 
-// HDF5's own data conversion ends collective mode (pain P18); the cause is seen and named.
+// HDF5's own data conversion ends collective mode; the cause is seen and named.
 TEST(Transfer, AConversionIsNamedAsNotCollective) {
   const Folder folder;
   File file = File::create(world(), folder.file("x.h5"));

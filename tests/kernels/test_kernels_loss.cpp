@@ -284,5 +284,11 @@ TYPED_TEST(SquaredError, OneHotEqualsWrittenOutTargetsOnEveryPart) {
   }
 }
 
+TEST(Targets, AreThoseNotBelowZero) {
+  const DeviceArray<std::int32_t> ids(Ids{3, -1, 0, -7, 256});
+  EXPECT_EQ(count_targets(Space(), ids.const_vector()), 3);
+  EXPECT_EQ(count_targets(Space(), DeviceArray<std::int32_t>(Ids{}).const_vector()), 0);
+}
+
 }  // namespace
 }  // namespace fourfold::kernels

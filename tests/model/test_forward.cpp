@@ -127,5 +127,27 @@ TEST(ModelForward, PoolIsSteadyAndEmptyAtTheEnd) {
   EXPECT_EQ(ledger.live_total(), 0);
 }
 
+// init.scale_residual: the projections into the residual stream start smaller by sqrt(2 x layers), and nothing else.
+TEST(ModelInit, ScaleResidual) {
+  Deck deck = test::transformer_deck();
+  ASSERT_EQ(deck.model.init.kind, InitKind::normal);
+  const SmallModel<double> scaled(deck);
+  deck.model.init.scale_residual = false;
+  const SmallModel<double> plain(deck);
+  const double factor = std::sqrt(2.0 * static_cast<double>(deck.model.layers));
+  int projections = 0;
+  for (std::size_t i = 0; i < plain.model.params().params().size(); ++i) {
+    const Param<double>& a = plain.model.params().params()[i];
+    const Param<double>& b = scaled.model.params().params()[i];
+    const std::string& name = a.spec.name;
+    const bool residual = name.ends_with(".attention.output.weight") || name.ends_with(".ffn.down.weight");
+    projections += residual ? 1 : 0;
+    for (Index j = 0; j < a.spec.shard.size(); ++j) {
+      ASSERT_NEAR(a.value(j), (residual ? factor : 1.0) * b.value(j), 1e-15) << name;
+    }
+  }
+  EXPECT_EQ(projections, 2 * deck.model.layers);
+}
+
 }  // namespace
 }  // namespace fourfold

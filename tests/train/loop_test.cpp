@@ -231,8 +231,8 @@ TEST(Loop, FinishedRun) {
   }
 }
 
-// P12: another total changes a cosine's rate from here on: both schedules are shown, and only --new-schedule goes on.
-TEST(Loop, P12AnotherSchedule) {
+// Another total changes a cosine's rate from here on: both schedules are shown, and only --new-schedule goes on.
+TEST(Loop, AnotherSchedule) {
   const Folder folder;
   const Deck deck = test::deck_of(test::small_transformer(), overrides(folder), world().size());
   EXPECT_EQ(run_train(deck, world(), until(5)), ExitCode::again);

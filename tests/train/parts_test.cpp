@@ -65,8 +65,8 @@ TEST(Evaluate, StopDropsIt) {
   EXPECT_EQ(batches, 3);
 }
 
-// P25: three targets with loss 6 and one with loss 10 make 4, not 6; a rank without targets adds nothing.
-TEST(Loss, P25SumsBeforeTheQuotient) {
+// Three targets with loss 6 and one with loss 10 make 4, not 6; a rank without targets adds nothing.
+TEST(Loss, SumsBeforeTheQuotient) {
   if (world().size() < 2) GTEST_SKIP() << "two ranks";
   const Deck deck =
       test::deck_of(test::small_transformer(), {"batch.global=12", "batch.micro_batches=1"}, world().size());
@@ -78,8 +78,8 @@ TEST(Loss, P25SumsBeforeTheQuotient) {
   EXPECT_EQ(all.loss / static_cast<double>(all.targets), 4.0);
 }
 
-// P62: the step refuses before the update, on all ranks, and names a tensor.
-TEST(Trainer, P62StopsBeforeTheUpdate) {
+// The step refuses before the update, on all ranks, and names a tensor.
+TEST(Trainer, StopsBeforeTheUpdate) {
   const Deck deck =
       test::deck_of(test::small_transformer(), {"batch.global=12", "batch.micro_batches=1"}, world().size());
   const GridComms comms = test::grid_comms(deck, world());

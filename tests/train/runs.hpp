@@ -42,8 +42,8 @@ void on_ranks(int ranks, const std::function<void(const Communicator&)>& body);
 // The dense grid of a deck over a communicator of its size, with all groups that training asks for.
 GridComms grid_comms(const Deck& deck, const Communicator& world);
 
-// The largest |a - b| over all tensors, divided by the largest magnitude in `a` (architecture page, 6.5). Fails the
-// test where names or sizes differ.
+// The largest |a - b| over all tensors, divided by the largest magnitude in `a`: the tolerance of
+// "agrees to 1e-11". Fails the test where names or sizes differ.
 double difference(const Tensors& a, const Tensors& b);
 
 }  // namespace fourfold::test

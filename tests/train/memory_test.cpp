@@ -1,0 +1,111 @@
+// What `fourfold check` says a rank holds, against the memory ledger of the real thing, by integer equality on every
+// rank: parameters, gradients, moments, and what forward keeps for backward.
+#include <gtest/gtest.h>
+
+#include "comm/launch.hpp"
+#include "model/describe.hpp"
+#include "mpi_test.hpp"
+#include "runs.hpp"
+#include "test_support.hpp"
+#include "train/micro_batch.hpp"
+#include "train/trainer.hpp"
+
+namespace fourfold {
+namespace {
+
+template <class T>
+void expect_ledger(const std::string& yaml, std::vector<std::string> overrides, const std::string& precision) {
+  const Communicator& world = test::launch().world();
+  overrides.push_back("precision.compute=" + precision);
+  std::string trace_text = yaml.substr(0, 90);
+  for (const std::string& each : overrides) trace_text += " " + each;
+  SCOPED_TRACE(trace_text);
+  const Deck deck = test::deck_of(yaml, overrides, world.size());
+  const GridComms comms = test::grid_comms(deck, world);
+  const Loader loader(deck);
+  MemoryLedger ledger;
+  Pool pool(ledger);
+  Trace trace;
+  Trainer<T> trainer(deck, comms, loader, pool, trace);
+  trainer.step();  // leaves nothing behind
+
+  const MemoryPerRank told = memory_of_rank(deck, describe(deck.model), comms.here());
+  EXPECT_EQ(ledger.live(MemoryTag::parameters), told.parameters);
+  EXPECT_EQ(ledger.live(MemoryTag::gradients), told.gradients);
+  EXPECT_EQ(ledger.live(MemoryTag::optimizer), told.optimizer);
+  EXPECT_EQ(ledger.live(MemoryTag::activations), 0);
+  const BatchCoordinate coordinate = batch_coordinate(deck.parallel, comms);
+  const Batch batch = loader.micro_batch(0, 0, coordinate.count, coordinate.index, {});
+  const MicroBatch<T> micro = make_micro_batch<T>(deck, comms, batch, pool);
+  Pass<T> pass;
+  pass.batch = &micro;
+  pass.training = true;
+  pass.step = 2;
+  Activations<T> kept;
+  trainer.model().forward(pass, kept);
+  EXPECT_EQ(ledger.live(MemoryTag::activations), told.activations);
+  trainer.model().backward(pass, kept);
+  EXPECT_EQ(ledger.live(MemoryTag::activations), 0);
+
+  // The rank that has most is the one that `check` shows.
+  const MemoryPerRank most = memory_per_rank(deck, describe(deck.model));
+  std::int64_t largest = told.total();
+  all_reduce_max<std::int64_t>(world, {&largest, 1}, Phase::control);
+  EXPECT_EQ(largest, most.total());
+}
+
+std::vector<std::vector<std::string>> grids() {
+  const auto grid = [](int depth, int row, int col, std::vector<std::string> more) {
+    more.push_back("parallel.dense.depth=" + std::to_string(depth));
+    more.push_back("parallel.dense.row=" + std::to_string(row));
+    more.push_back("parallel.dense.col=" + std::to_string(col));
+    return more;
+  };
+  const std::string tokens = "parallel.depth_splits=sequence", shard = "parallel.sequence_shard=true",
+                    split = "attention.split=col";
+  return {grid(1, 1, 1, {}),
+          grid(2, 2, 2, {}),
+          grid(1, 4, 2, {}),
+          grid(4, 1, 2, {}),
+          grid(2, 2, 2, {tokens}),
+          grid(8, 1, 1, {tokens}),
+          grid(1, 4, 1, {shard}),
+          grid(4, 2, 1, {tokens, shard}),
+          grid(1, 2, 4, {split}),
+          grid(1, 1, 8, {split}),
+          grid(2, 2, 2, {tokens, shard, split}),
+          grid(2, 1, 4, {tokens, split})};
+}
+
+TEST(Memory, TransformerIsToldToTheByte) {
+  if (test::launch().world().size() != 8) GTEST_SKIP() << "eight ranks";
+  // Sizes that do not divide; every term that a model can have.
+  const std::vector<std::string> odd = {"model.hidden=19",     "model.vocab=37",          "model.sequence=21",
+                                        "model.ffn.hidden=25", "model.ffn.kind=gelu",     "model.norm=layer",
+                                        "model.bias=all",      "model.positions=learned", "model.tie_embeddings=true",
+                                        "model.dropout=0",     "optimizer.kind=momentum"};
+  for (const auto& grid : test::sample(grids(), 6)) {
+    expect_ledger<double>(test::small_transformer(), grid, "fp64");
+    std::vector<std::string> overrides = grid;
+    overrides.insert(overrides.end(), odd.begin(), odd.end());
+    expect_ledger<float>(test::small_transformer(), overrides, "fp32");
+  }
+}
+
+TEST(Memory, PlainNetsAreToldToTheByte) {
+  if (test::launch().world().size() != 8) GTEST_SKIP() << "eight ranks";
+  for (const auto& [depth, row, col] : {std::array{2, 2, 2}, std::array{1, 4, 2}, std::array{1, 2, 4}}) {
+    const std::vector<std::string> grid = {"parallel.dense.depth=" + std::to_string(depth),
+                                           "parallel.dense.row=" + std::to_string(row),
+                                           "parallel.dense.col=" + std::to_string(col)};
+    std::vector<std::string> sharded = grid;
+    sharded.push_back("parallel.sequence_shard=true");
+    sharded.push_back("model.sequence=5");
+    expect_ledger<double>(test::dyadic_mlp(), grid, "fp64");
+    expect_ledger<double>(test::dyadic_embedding(true), grid, "fp64");
+    expect_ledger<double>(test::dyadic_embedding(false), sharded, "fp64");
+  }
+}
+
+}  // namespace
+}  // namespace fourfold
