@@ -1,5 +1,7 @@
 #include "comm/call.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <string>
 
@@ -9,13 +11,14 @@
 
 namespace fourfold {
 
-Call::Call(const Communicator& group, Operation operation, Phase phase)
+Call::Call(const Communicator& group, Operation operation, Phase phase, int peer)
     : handle_(group.handle_),
       state_(group.state_),
       key_{operation, group.name(), phase},
       rank_(group.rank()),
       size_(group.size()),
-      between_nodes_(group.between_nodes()) {}
+      peer_(peer),
+      between_nodes_(peer < 0 ? group.between_nodes() : group.node_of(peer) != group.node_of(rank_)) {}
 
 CommLedger& Call::ledger() const {
   return state_->ledger;
@@ -25,8 +28,35 @@ ScratchPool::Lease Call::scratch(std::int64_t bytes) const {
   return state_->scratch.take(bytes);
 }
 
-void Call::record(std::int64_t elements, std::int64_t element_size, std::int64_t ring_elements) {
-  state_->ledger.record(key_, elements, element_size, ring_elements, between_nodes_);
+std::shared_ptr<VirtualOperation> Call::virtual_operation(VirtualOperation::Kind kind) const {
+  auto operation = std::make_shared<VirtualOperation>();
+  operation->kind = kind;
+  operation->link = between_nodes_ ? LinkClass::between : LinkClass::inside;
+  operation->group = handle_;
+  operation->rank = rank_;
+  operation->size = size_;
+  return operation;
+}
+
+void Call::record(const Given& given) {
+  state_->ledger.record(key_, given.elements, given.element_size, given.ring_elements, given.messages, between_nodes_);
+  if (!state_->clock.counts(key_.phase)) return;
+  virtual_ = virtual_operation(VirtualOperation::Kind::collective);
+  virtual_->bytes = given.largest * given.element_size;
+  virtual_->steps = key_.operation == Operation::all_reduce ? 2 * (size_ - 1) : size_ - 1;
+  state_->channels.post(virtual_);
+}
+
+void Call::record_message(std::int64_t elements, std::int64_t element_size, int tag) {
+  const bool sends = key_.operation == Operation::send;
+  const std::int64_t sent = sends ? elements : 0;
+  state_->ledger.record(key_, elements, element_size, sent, sends ? 1 : 0, between_nodes_);
+  if (!state_->clock.counts(key_.phase)) return;
+  virtual_ = virtual_operation(sends ? VirtualOperation::Kind::send : VirtualOperation::Kind::receive);
+  virtual_->peer = peer_;
+  virtual_->tag = tag;
+  virtual_->bytes = sent * element_size;
+  state_->channels.post(virtual_);
 }
 
 std::int64_t Call::chunk(std::int64_t element_size, std::int64_t multiple) const {
@@ -38,11 +68,33 @@ void Call::check(int code) const {
   check_mpi(code, operation_name(key_.operation).data(), key_.group, rank_, size_);
 }
 
+// With a virtual clock this rank's notices go out while it waits.
+void Call::complete(MPI_Request& request, MPI_Status& status) const {
+  if (!state_->clock.emulates()) {
+    check(MPI_Wait(&request, &status));
+    return;
+  }
+  int done = 0;
+  while (true) {
+    check(MPI_Test(&request, &done, &status));
+    if (done != 0) return;
+    state_->channels.progress();
+    sched_yield();
+  }
+}
+
+void Call::finish() {
+  wait();
+  if (virtual_ == nullptr) return;
+  state_->ledger.add_virtual(key_, state_->channels.wait(*virtual_));
+  virtual_.reset();
+}
+
 void Call::wait() {
   // One by one: Open MPI 4.1's MPI_Waitall spins for ever when a request has already failed.
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     MPI_Status status;
-    check(MPI_Wait(&requests_[i], &status));
+    complete(requests_[i], status);
     if (expected_[i].count < 0) continue;
     int received = 0;
     check(MPI_Get_count(&status, expected_[i].type, &received));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/timer.hpp"
+#include "comm/channels.hpp"
 #include "comm/collectives.hpp"
 #include "comm/ledger.hpp"
 #include "comm/mpi_handle.hpp"
@@ -55,7 +56,8 @@ class Call {
     Stopwatch watch_;
   };
 
-  Call(const Communicator& group, Operation operation, Phase phase);
+  // `peer`: the other rank of a message.
+  Call(const Communicator& group, Operation operation, Phase phase, int peer = -1);
 
   MPI_Comm comm() const { return handle_->comm; }
   int rank() const { return rank_; }
@@ -63,7 +65,15 @@ class Call {
   CommLedger& ledger() const;
   ScratchPool::Lease scratch(std::int64_t bytes) const;
 
-  void record(std::int64_t elements, std::int64_t element_size, std::int64_t ring_elements);
+  // A collective, in the ledger and on the virtual clock.
+  struct Given {
+    std::int64_t elements, element_size, ring_elements;
+    std::int64_t largest;   // ring_elements if all parts were as large as the largest one
+    std::int64_t messages;  // sent by this rank
+  };
+  void record(const Given& given);
+  // A send or receive.
+  void record_message(std::int64_t elements, std::int64_t element_size, int tag);
 
   // The largest count of elements for one MPI call, a multiple of `multiple` (and at least that).
   std::int64_t chunk(std::int64_t element_size, std::int64_t multiple) const;
@@ -96,6 +106,8 @@ class Call {
 
   // Completes every request posted so far. Errors: Error (one rank), also when a message is shorter than its buffer.
   void wait();
+  // The end of the operation: wait(), then the clock moves to the virtual end.
+  void finish();
   void check(int code) const;
 
  private:
@@ -115,19 +127,27 @@ class Call {
     } while (begin < count);
   }
 
+  void complete(MPI_Request& request, MPI_Status& status) const;
+  std::shared_ptr<VirtualOperation> virtual_operation(VirtualOperation::Kind kind) const;
+
   std::shared_ptr<const MpiHandle> handle_;
   CommState* state_;
   CommKey key_;
-  int rank_, size_;
+  int rank_, size_, peer_;
   bool between_nodes_;
+  std::shared_ptr<VirtualOperation> virtual_;  // where the clock counts this call
   std::vector<MPI_Request> requests_;
   std::vector<Expected> expected_;
 };
 
-// Tags of this module's own messages, above those of start_send (< 2^15).
+// Tags of this module's own messages, above those of start_send (< 2^15). Each of those has one for the notice of the
+// virtual clock.
 inline constexpr int kTagLimit = 1 << 15;
 inline constexpr int kTagReduceScatter = kTagLimit;
 inline constexpr int kTagAllToAll = kTagLimit + 1;
+inline constexpr int kTagPosted = kTagLimit + 2;
+inline constexpr int kTagNotice = 2 * kTagLimit;
+inline constexpr int kTagEnd = 3 * kTagLimit;
 
 // Operations that were destroyed unfinished while an exception was on its way: MPI may still write into freed buffers,
 // so the abort path ends the job without another look at MPI.

@@ -1,6 +1,7 @@
 // Movements that add nothing: gathers, broadcasts, exchanges and messages.
 #include "comm/collectives.hpp"
 
+#include <algorithm>
 #include <memory>
 
 #include "base/error.hpp"
@@ -13,7 +14,7 @@ namespace {
 Pending waits_for(std::shared_ptr<Call> call) {
   return Pending([call] {
     const Call::Timed waiting(*call);
-    call->wait();
+    call->finish();
   });
 }
 
@@ -33,12 +34,16 @@ Pending start_all_gather(const Communicator& group, std::span<const T> mine, std
   }
   auto call = std::make_shared<Call>(group, Operation::all_gather, phase);
   const Call::Timed timed(*call);
-  call->record(total, sizeof(T), total - sizes[rank]);
+  call->record({.elements = total,
+                .element_size = sizeof(T),
+                .ring_elements = total - sizes[rank],
+                .largest = (group.size() - 1) * *std::max_element(sizes.begin(), sizes.end()),
+                .messages = group.size() - 1});
   auto slices = std::make_shared<Slices>(sizes, 0, over_limit<T>(*call, total) ? 0 : total);
   post_gather<T>(*call, mine, all, sizes, *slices);
   return Pending([call, slices] {
     const Call::Timed waiting(*call);
-    call->wait();
+    call->finish();
   });
 }
 
@@ -56,7 +61,11 @@ void broadcast(const Communicator& group, std::span<T> data, int root, Phase pha
   auto call = std::make_shared<Call>(group, Operation::broadcast, phase);
   const Call::Timed timed(*call);
   const bool last = (group.rank() + 1) % group.size() == root;
-  call->record(count, sizeof(T), last ? 0 : count);
+  call->record({.elements = count,
+                .element_size = sizeof(T),
+                .ring_elements = last ? 0 : count,
+                .largest = count,
+                .messages = last ? 0 : 1});
   const std::int64_t most = call->chunk(sizeof(T), 1);
   for (std::int64_t begin = 0; begin < count; begin += most) {
     const auto now = static_cast<int>(std::min(most, count - begin));
@@ -64,7 +73,7 @@ void broadcast(const Communicator& group, std::span<T> data, int root, Phase pha
       return MPI_Ibcast(data.data() + begin, now, mpi_type<T>(), root, call->comm(), request);
     });
   }
-  call->wait();
+  call->finish();
 }
 
 template <class T>
@@ -82,7 +91,13 @@ void all_to_all(const Communicator& group, std::span<const T> send, std::span<co
   if (size == 1) return;
   Call call(group, Operation::all_to_all, phase);
   const Call::Timed timed(call);
-  call.record(total_of(send_sizes), sizeof(T), total_of(send_sizes) - send_sizes[rank]);
+  const std::int64_t sent = total_of(send_sizes) - send_sizes[rank];
+  call.record({.elements = total_of(send_sizes),
+               .element_size = sizeof(T),
+               .ring_elements = sent,
+               .largest = sent,
+               .messages = std::count_if(send_sizes.begin(), send_sizes.end(), [](std::int64_t n) { return n > 0; }) -
+                           (send_sizes[rank] > 0 ? 1 : 0)});
   // Messages rather than MPI_Alltoallv, whose displacements are 32-bit; pairs without elements exchange nothing.
   for (int step = 1; step < size; ++step) {
     const auto from = static_cast<std::size_t>((group.rank() - step + size) % size);
@@ -97,16 +112,16 @@ void all_to_all(const Communicator& group, std::span<const T> send, std::span<co
       call.send(send.subspan(static_cast<std::size_t>(send_at[to]), static_cast<std::size_t>(send_sizes[to])),
                 static_cast<int>(to), kTagAllToAll);
   }
-  call.wait();
+  call.finish();
 }
 
 template <class T>
 Pending start_send(const Communicator& group, std::span<const T> data, int to, int tag, Phase phase) {
   FOURFOLD_ASSERT(to >= 0 && to < group.size() && to != group.rank(), "a message goes to another rank of the group");
   FOURFOLD_ASSERT(tag >= 0 && tag < kTagLimit, "tags are below 2^15");
-  auto call = std::make_shared<Call>(group, Operation::send, phase);
+  auto call = std::make_shared<Call>(group, Operation::send, phase, to);
   const Call::Timed timed(*call);
-  call->record(std::ssize(data), sizeof(T), std::ssize(data));
+  call->record_message(std::ssize(data), sizeof(T), tag);
   call->send(data, to, tag);
   return waits_for(std::move(call));
 }
@@ -116,9 +131,9 @@ Pending start_receive(const Communicator& group, std::span<T> data, int from, in
   FOURFOLD_ASSERT(from >= 0 && from < group.size() && from != group.rank(),
                   "a message comes from another rank of the group");
   FOURFOLD_ASSERT(tag >= 0 && tag < kTagLimit, "tags are below 2^15");
-  auto call = std::make_shared<Call>(group, Operation::receive, phase);
+  auto call = std::make_shared<Call>(group, Operation::receive, phase, from);
   const Call::Timed timed(*call);
-  call->record(std::ssize(data), sizeof(T), 0);
+  call->record_message(std::ssize(data), sizeof(T), tag);
   call->receive(data, from, tag);
   return waits_for(std::move(call));
 }
@@ -127,9 +142,9 @@ void barrier(const Communicator& group, Phase phase) {
   if (group.size() == 1) return;
   Call call(group, Operation::barrier, phase);
   const Call::Timed timed(call);
-  call.record(0, 1, 0);
+  call.record({.elements = 0, .element_size = 1, .ring_elements = 0, .largest = 0, .messages = group.size() - 1});
   call.post([&](MPI_Request* request) { return MPI_Ibarrier(call.comm(), request); });
-  call.wait();
+  call.finish();
 }
 
 #define FOURFOLD_MOVEMENTS(T)                                                                                       \

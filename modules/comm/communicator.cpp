@@ -109,6 +109,10 @@ CommLedger& Communicator::ledger() const {
   return state_->ledger;
 }
 
+VirtualClock& Communicator::clock() const {
+  return state_->clock;
+}
+
 Communicator Communicator::alias(std::string name) const {
   return Communicator(handle_, std::move(name), nodes_, state_);
 }

@@ -9,6 +9,7 @@
 namespace fourfold {
 
 class CommLedger;
+class VirtualClock;
 struct CommState;  // comm/comm_state.hpp
 struct MpiHandle;  // comm/mpi_handle.hpp
 
@@ -28,6 +29,7 @@ class Communicator {
   int size() const { return size_; }
   const std::string& name() const { return name_; }
   CommLedger& ledger() const;
+  VirtualClock& clock() const;
   const MpiHandle& handle() const { return *handle_; }
   int node_of(int rank) const { return nodes_[static_cast<std::size_t>(rank)]; }  // nodes are numbered over the world
   bool between_nodes() const { return between_nodes_; }                           // members on more than one node

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "comm/virtual_clock.hpp"
 #include "grid/process_grid.hpp"
 
 namespace fourfold {
@@ -20,6 +21,7 @@ class GridComms {
 
   const ProcessGrid& grid() const { return grid_; }
   const Communicator& world() const { return world_; }
+  VirtualClock& clock() const { return world_.clock(); }
   const Coordinates& here() const { return here_; }
   // Errors: assertion that lists the sets that exist when asked for another one.
   const Communicator& group(GroupKey key) const;

@@ -117,9 +117,9 @@ Launch::Launch(int* argc, char*** argv) {
   int* tag_bound = nullptr;
   int found = 0;
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_bound, &found);
-  if (found == 0 || *tag_bound < 2 * kTagLimit)
+  if (found == 0 || *tag_bound < kTagEnd)
     refuse("this MPI library has message tags up to " + std::to_string(found != 0 ? *tag_bound : 0) + " only; " +
-           std::to_string(2 * kTagLimit) + " are needed");
+           std::to_string(kTagEnd) + " are needed");
   begin_abort_path(rank, host_);
 
   state_ = std::make_unique<CommState>();
@@ -159,6 +159,13 @@ void Launch::emulate_nodes(std::int64_t ranks_per_node) const {
   std::vector<int> nodes;
   for (int rank = 0; rank < world_->size(); ++rank) nodes.push_back(static_cast<int>(rank / ranks_per_node));
   world_->set_nodes(std::move(nodes));
+}
+
+void Launch::emulate(const Machine& machine) const {
+  FOURFOLD_ASSERT(machine.ranks() >= world_->size(), "the machine holds the job");
+  emulate_nodes(machine.ranks_per_node);
+  state_->clock.start(machine);
+  state_->channels.reset();
 }
 
 void Launch::set_transfer_limit(std::int64_t bytes) const {

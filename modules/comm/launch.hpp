@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "comm/communicator.hpp"
 #include "comm/scratch.hpp"
+#include "machine/machine.hpp"
 
 namespace fourfold {
 
@@ -34,6 +35,9 @@ class Launch {
   // The topology of a machine file in place of the real one: nodes of `ranks_per_node` ranks, filled one after the
   // other (node_of, between_nodes, the ledger). For the world and communicators made of it from now on.
   void emulate_nodes(std::int64_t ranks_per_node) const;
+  // The nodes of this machine, which must have world().size() ranks at least, and its virtual clock, from zero. All
+  // ranks, with no operation under way.
+  void emulate(const Machine& machine) const;
   // Bytes given to one MPI call at most, below 2^31; longer transfers are cut. For tests of the cutting.
   void set_transfer_limit(std::int64_t bytes) const;
 

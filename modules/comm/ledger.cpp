@@ -23,21 +23,25 @@ CommSums& CommSums::operator+=(const CommSums& other) {
   bytes += other.bytes;
   ring_elements += other.ring_elements;
   ring_bytes += other.ring_bytes;
+  messages += other.messages;
   bytes_between_nodes += other.bytes_between_nodes;
   seconds += other.seconds;
+  virtual_time += other.virtual_time;
   return *this;
 }
 
 void CommLedger::record(const CommKey& key, std::int64_t elements, std::int64_t element_size,
-                        std::int64_t ring_elements, bool between_nodes) {
+                        std::int64_t ring_elements, std::int64_t messages, bool between_nodes) {
   const std::int64_t ring_bytes = ring_elements * element_size;
   sums_[key] += CommSums{.calls = 1,
                          .elements = elements,
                          .bytes = elements * element_size,
                          .ring_elements = ring_elements,
                          .ring_bytes = ring_bytes,
+                         .messages = messages,
                          .bytes_between_nodes = between_nodes ? ring_bytes : 0,
-                         .seconds = 0};
+                         .seconds = 0,
+                         .virtual_time = 0};
 }
 
 CommSums CommLedger::sum(Operation operation, std::string_view group, Phase phase) const {

@@ -7,6 +7,8 @@
 //   all_to_all                   elements sent to other ranks
 //   broadcast                    total on every rank but the last of the ring that starts at the root, which sends none
 //   send                         total;   receive, barrier: 0
+// Messages that this rank sends on that ring: all_reduce 2 (R - 1); all_gather, reduce_scatter, barrier R - 1;
+// all_to_all one to each rank that gets elements; broadcast and send 1 (0 on the ring's last); receive 0.
 // A group of one rank moves nothing and records nothing.
 #pragma once
 
@@ -17,6 +19,7 @@
 #include <tuple>
 
 #include "comm/phase.hpp"
+#include "machine/machine.hpp"
 
 namespace fourfold {
 
@@ -39,16 +42,19 @@ struct CommSums {
   std::int64_t bytes = 0;          // of `elements`
   std::int64_t ring_elements = 0;  // sent by this rank, see above
   std::int64_t ring_bytes = 0;
+  std::int64_t messages = 0;             // sent by this rank, see above
   std::int64_t bytes_between_nodes = 0;  // the part of ring_bytes that groups with members on several nodes moved
   double seconds = 0;                    // exposed: inside blocking calls, starts and waits
+  Picoseconds virtual_time = 0;          // exposed on the virtual clock
   CommSums& operator+=(const CommSums& other);
 };
 
 class CommLedger {
  public:
   void record(const CommKey& key, std::int64_t elements, std::int64_t element_size, std::int64_t ring_elements,
-              bool between_nodes);
+              std::int64_t messages, bool between_nodes);
   void add_seconds(const CommKey& key, double seconds) { sums_[key].seconds += seconds; }
+  void add_virtual(const CommKey& key, Picoseconds time) { sums_[key].virtual_time += time; }
 
   const std::map<CommKey, CommSums>& sums() const { return sums_; }
   CommSums sum(Operation operation, std::string_view group, Phase phase) const;  // zeros when there was no such call

@@ -68,11 +68,20 @@ class DeterministicSum {
 };
 
 template <class T>
+void record_all_reduce(Call& call, std::int64_t count) {
+  call.record({.elements = count,
+               .element_size = sizeof(T),
+               .ring_elements = 2 * (count - part(count, call.size(), call.rank()).size()),
+               .largest = 2 * (call.size() - 1) * part(count, call.size(), 0).size(),
+               .messages = 2 * (call.size() - 1)});
+}
+
+template <class T>
 Pending start_all_reduce(const Communicator& group, std::span<T> data, MPI_Op op, Phase phase) {
   const auto count = static_cast<std::int64_t>(data.size());
   auto call = std::make_shared<Call>(group, Operation::all_reduce, phase);
   const Call::Timed timed(*call);
-  call->record(count, sizeof(T), 2 * (count - part(count, group.size(), group.rank()).size()));
+  record_all_reduce<T>(*call, count);
   // A multiple of the ranks, so that the pieces' parts add up to the whole's.
   const std::int64_t most = call->chunk(sizeof(T), group.size());
   for (std::int64_t begin = 0; begin < count; begin += most) {
@@ -83,7 +92,7 @@ Pending start_all_reduce(const Communicator& group, std::span<T> data, MPI_Op op
   }
   return Pending([call] {
     const Call::Timed waiting(*call);
-    call->wait();
+    call->finish();
   });
 }
 
@@ -94,7 +103,7 @@ Pending start_deterministic_all_reduce(const Communicator& group, std::span<T> d
   const Call::Timed timed(*call);
   const std::vector<std::int64_t> sizes = equal_parts(count, group.size());
   const auto rank = static_cast<std::size_t>(group.rank());
-  call->record(count, sizeof(T), 2 * (count - sizes[rank]));
+  record_all_reduce<T>(*call, count);
   auto sum = std::make_shared<DeterministicSum<T>>(*call, data, sizes);
   return Pending([call, sum, sizes, data, rank, count] {
     const Call::Timed waiting(*call);
@@ -103,7 +112,7 @@ Pending start_deterministic_all_reduce(const Communicator& group, std::span<T> d
     sum->add(own);
     Slices slices(sizes, 0, over_limit<T>(*call, count) ? 0 : count);
     post_gather<T>(*call, {own, static_cast<std::size_t>(sizes[rank])}, data, sizes, slices);
-    call->wait();
+    call->finish();
   });
 }
 
@@ -146,16 +155,24 @@ Pending start_reduce_scatter_sum(const Communicator& group, std::span<const T> a
   }
   auto call = std::make_shared<Call>(group, Operation::reduce_scatter, phase);
   const Call::Timed timed(*call);
-  call->record(total, sizeof(T), total - sizes[rank]);
+  call->record({.elements = total,
+                .element_size = sizeof(T),
+                .ring_elements = total - sizes[rank],
+                .largest = (group.size() - 1) * *std::max_element(sizes.begin(), sizes.end()),
+                .messages = group.size() - 1});
+  const auto finish = [call] {
+    const Call::Timed waiting(*call);
+    call->finish();
+  };
   if (summation == Summation::deterministic) {
     auto sum = std::make_shared<DeterministicSum<T>>(*call, all, sizes);
     return Pending([call, sum, mine] {
       const Call::Timed waiting(*call);
-      call->wait();
+      call->finish();
       sum->add(mine.data());
     });
   }
-  if (total == 0) return {};
+  if (total == 0) return Pending(finish);
   if (over_limit<T>(*call, total)) {
     const std::vector<std::int64_t> offsets = offsets_of(sizes);
     for_each_round<T>(*call, sizes, [&](std::int64_t begin, const Slices& round, T* scratch) {
@@ -167,17 +184,14 @@ Pending start_reduce_scatter_sum(const Communicator& group, std::span<const T> a
       });
       call->wait();
     });
-    return {};
+    return Pending(finish);
   }
   auto slices = std::make_shared<Slices>(sizes, 0, total);
   call->post([&](MPI_Request* request) {
     return MPI_Ireduce_scatter(all.data(), mine.data(), slices->counts.data(), mpi_type<T>(), MPI_SUM, call->comm(),
                                request);
   });
-  return Pending([call, slices] {
-    const Call::Timed waiting(*call);
-    call->wait();
-  });
+  return Pending([finish, slices] { finish(); });
 }
 
 template <class T>

@@ -93,9 +93,9 @@ TEST(LauncherCheck, NonsenseClaimsNothing) {
 TEST(CommLedger, SumsAndReport) {
   CommLedger ledger;
   const CommKey forward{Operation::all_gather, "depth", Phase::forward};
-  ledger.record(forward, 100, 4, 75, false);
-  ledger.record(forward, 100, 8, 75, true);
-  ledger.record({Operation::all_reduce, "data", Phase::gradient}, 10, 8, 10, false);
+  ledger.record(forward, 100, 4, 75, 3, false);
+  ledger.record(forward, 100, 8, 75, 3, true);
+  ledger.record({Operation::all_reduce, "data", Phase::gradient}, 10, 8, 10, 1, false);
   ledger.add_seconds(forward, 0.25);
   const CommSums sums = ledger.sum(Operation::all_gather, "depth", Phase::forward);
   EXPECT_EQ(sums.calls, 2);
