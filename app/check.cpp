@@ -3,8 +3,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -15,13 +17,14 @@
 #include "deck/writer.hpp"
 #include "deck_file.hpp"
 #include "grid/process_grid.hpp"
+#include "machine/hosts.hpp"
 #include "model/describe.hpp"
 #include "train/console.hpp"
 
 namespace fourfold {
 namespace {
 
-constexpr int kMostRanksShown = 1024;
+constexpr int kMostRanksShown = 64;  // without --all-ranks
 
 std::string bytes_text(std::int64_t bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
@@ -32,19 +35,32 @@ std::string bytes_text(std::int64_t bytes) {
                    : fmt::format("{} B ({:.1f} {})", format_thousands(bytes), value, units[unit]);
 }
 
-std::string grid_text(const Deck& deck) {
+// Of every rank: of the machine file, else of the Slurm allocation around this process, else none.
+std::vector<std::string> hosts_of(const Deck& deck, int ranks) {
+  const std::optional<Machine>& machine = deck.emulate.description;
+  if (!machine) return slurm_hosts([](const char* name) { return std::getenv(name); }, ranks);
+  std::vector<std::string> hosts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto node = static_cast<std::size_t>(machine->node_of(rank));
+    hosts.push_back(machine->hosts.empty() ? fmt::format("{} node {}", machine->name, node) : machine->hosts[node]);
+  }
+  return hosts;
+}
+
+std::string grid_text(const Deck& deck, bool all_ranks) {
   const StageShape stage = stage_shape(deck);
   const ProcessGrid grid(std::vector<StageShape>(static_cast<std::size_t>(deck.parallel.stages), stage));
   const DenseShape& dense = stage.dense;
   const MoeShape& moe = stage.moe;
-  std::string text = fmt::format(
+  const std::string text = fmt::format(
       "grid: {} ranks = stages {} x (data {} x depth {} x row {} x col {}) = stages {} x (replica {} x expert {} x row "
       "{} "
       "x col {})\n",
       grid.ranks(), grid.stages(), dense.data, dense.depth, dense.row, dense.col, grid.stages(), moe.replica,
       moe.expert, moe.row, moe.col);
-  if (grid.ranks() > kMostRanksShown) return text + fmt::format("(rank by rank up to {} ranks)\n", kMostRanksShown);
-  return text + grid.table();
+  const bool shorter = !all_ranks && grid.ranks() > kMostRanksShown;
+  return text + grid.table(shorter ? kMostRanksShown : std::max(grid.ranks(), 2), hosts_of(deck, grid.ranks())) +
+         (shorter ? "(every rank with --all-ranks)\n" : "");
 }
 
 std::string cost_text(const Deck& deck) {
@@ -82,9 +98,9 @@ std::string as_comments(const std::string& text) {
   return result;
 }
 
-int check(const DeckArguments& arguments, std::optional<std::int64_t> ranks) {
+int check(const DeckArguments& arguments, std::optional<std::int64_t> ranks, bool all_ranks) {
   const DeckText text = read_deck_file(arguments.file);
-  const std::optional<Deck> deck = checked_deck(text, arguments.overrides, ranks, Use::check, true);
+  const std::optional<Deck> deck = checked_deck(text, arguments.overrides, ranks, Use::check, true, load_text);
   if (!deck) return static_cast<int>(ExitCode::input);
 
   std::string figures;
@@ -94,7 +110,7 @@ int check(const DeckArguments& arguments, std::optional<std::int64_t> ranks) {
     derive_grid(settled, std::nullopt);
     figures = "parallel.dense.data is what the ranks leave: 1 below; give --ranks N for a number of ranks\n";
   }
-  figures += grid_text(settled) + cost_text(settled);
+  figures += grid_text(settled, all_ranks) + cost_text(settled);
   std::fputs((write_deck(*deck) + "\n" + as_comments(figures)).c_str(), stdout);
   for (const DeckError& missing : not_built_yet(settled, arguments.file)) {
     std::fputs(("# train refuses this deck: " + missing.path + ": " + missing.message + "\n").c_str(), stdout);
@@ -108,11 +124,12 @@ Run check_command(CLI::App& line) {
   struct Options {
     DeckArguments deck;
     std::optional<std::int64_t> ranks;
-    bool all_keys = false;
+    bool all_keys = false, all_ranks = false;
   };
   const auto options = std::make_shared<Options>();
   add_deck_arguments(line, options->deck);
   line.add_option("--ranks", options->ranks, "the number of ranks of the job")->check(CLI::Range(1, 1 << 30));
+  line.add_flag("--all-ranks", options->all_ranks, "list every rank, however many there are");
   line.add_flag("--all-keys", options->all_keys, "print every key with its default and a comment, without a deck");
   return [options]() -> int {
     if (is_further_copy()) return static_cast<int>(ExitCode::done);
@@ -121,7 +138,7 @@ Run check_command(CLI::App& line) {
       return static_cast<int>(ExitCode::done);
     }
     if (options->deck.file.empty()) fail_all(ExitCode::input, "check wants a DECK (or --all-keys)");
-    return check(options->deck, options->ranks);
+    return check(options->deck, options->ranks, options->all_ranks);
   };
 }
 

@@ -13,24 +13,26 @@
 
 namespace fourfold {
 
-DeckText read_deck_file(const std::string& file) {
+LoadedText load_text(const std::string& file) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(file, ignored)) {
-    fail_all(ExitCode::input, "cannot read the deck " + file + ": it is a folder");
-  }
+  if (std::filesystem::is_directory(file, ignored)) return {"", "it is a folder"};
   errno = 0;
   std::ifstream stream(file, std::ios::binary);
   std::ostringstream text;
   if (stream) text << stream.rdbuf();
-  if (!stream.is_open() || stream.bad()) {
-    fail_all(ExitCode::input, "cannot read the deck " + file + ": " + std::strerror(errno));
-  }
-  return DeckText{file, text.str()};
+  if (!stream.is_open() || stream.bad()) return {"", std::strerror(errno)};
+  return {text.str(), ""};
+}
+
+DeckText read_deck_file(const std::string& file) {
+  const LoadedText loaded = load_text(file);
+  if (!loaded.problem.empty()) fail_all(ExitCode::input, "cannot read the deck " + file + ": " + loaded.problem);
+  return DeckText{file, loaded.text};
 }
 
 std::optional<Deck> checked_deck(const DeckText& deck, const std::vector<std::string>& overrides,
-                                 std::optional<std::int64_t> ranks, Use use, bool speaks) {
-  ReadResult result = read_deck(deck.text, deck.file, overrides, ranks);
+                                 std::optional<std::int64_t> ranks, Use use, bool speaks, const LoadText& load) {
+  ReadResult result = read_deck(deck.text, deck.file, overrides, ranks, load);
   if (result.errors.empty() && use == Use::train) result.errors = not_built_yet(result.deck, deck.file);
   if (result.errors.empty()) return result.deck;
   if (speaks) std::fputs(numbered_list(result.errors).c_str(), stderr);

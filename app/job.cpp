@@ -17,19 +17,11 @@ namespace fourfold {
 
 namespace {
 
-// Rank 0 reads, all get the text, or the same error.
-DeckText shared_deck_text(const Communicator& world, const std::string& file) {
-  std::string text, problem;
-  if (world.rank() == 0) {
-    try {
-      text = read_deck_file(file).text;
-    } catch (const Error& error) {
-      problem = error.what();
-    }
-  }
-  problem = broadcast_string(world, problem);
-  if (!problem.empty()) fail_all(ExitCode::input, problem);
-  return DeckText{file, broadcast_string(world, text)};
+// Rank 0 reads, all get the text, or the same problem.
+LoadedText shared_text(const Communicator& world, const std::string& file) {
+  const LoadedText mine = world.rank() == 0 ? load_text(file) : LoadedText{};
+  const std::string problem = broadcast_string(world, mine.problem);
+  return LoadedText{broadcast_string(world, mine.text), problem};
 }
 
 Deck fitted_to(Deck deck, int ranks) {
@@ -47,10 +39,16 @@ Deck fitted_to(Deck deck, int ranks) {
 }
 
 std::optional<Deck> deck_of_job(const Communicator& world, const DeckArguments& arguments, Purpose purpose) {
-  const DeckText text = shared_deck_text(world, arguments.file);
+  const LoadText load = [&world](const std::string& file) { return shared_text(world, file); };
+  const LoadedText loaded = load(arguments.file);
+  if (!loaded.problem.empty()) {
+    fail_all(ExitCode::input, "cannot read the deck " + arguments.file + ": " + loaded.problem);
+  }
+  const DeckText text{arguments.file, loaded.text};
   std::optional<std::int64_t> ranks;
   if (purpose == Purpose::train) ranks = world.size();
-  std::optional<Deck> deck = checked_deck(text, arguments.overrides, ranks, Use::train, world.rank() == 0);
+  std::optional<Deck> deck = checked_deck(text, arguments.overrides, ranks, Use::train, world.rank() == 0,
+                                          purpose == Purpose::train ? load : LoadText{});
   if (deck && purpose == Purpose::use) deck = fitted_to(std::move(*deck), world.size());
   return deck;
 }
@@ -88,6 +86,7 @@ int run_job(const DeckArguments& arguments, Purpose purpose,
     // 2. The deck, before anything is allocated.
     const std::optional<Deck> deck = deck_of_job(world, arguments, purpose);
     if (!deck) return static_cast<int>(ExitCode::input);
+    if (deck->emulate.description) launch.emulate(*deck->emulate.description);
 
     // 3. Kokkos, and one thread for the product libraries: ranks own cores.
     const Kokkos::ScopeGuard kokkos;

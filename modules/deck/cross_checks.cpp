@@ -141,7 +141,7 @@ bool asks_for(const Check& check, const DeckKey& key) {
 
 void kind_rules(const Check& check) {
   if (!check.sound({"model.kind"})) return;
-  const DeckKey& kind = *find_key("model.kind");
+  const DeckKey& kind = *find_key(deck_keys(), "model.kind");
   const auto index = static_cast<std::size_t>(check.deck.model.kind);
   for (const KindsOfKey& row : kinds_of_keys()) {
     if (std::find(row.kinds.begin(), row.kinds.end(), check.deck.model.kind) != row.kinds.end()) continue;
@@ -419,7 +419,32 @@ void batch_rules(const Check& check) {
   }
 }
 
+// --- machine ---
+
+void machine_rule(const Check& check) {
+  const std::optional<Machine>& machine = check.deck.emulate.description;
+  const std::optional<std::int64_t> ranks = check.ranks ? check.ranks : deck_ranks(check.deck);
+  if (!machine || !ranks || *ranks <= machine->ranks()) return;
+  check.add("emulate.machine", machine->name + " has " + number(machine->nodes) + " nodes x " +
+                                   number(machine->ranks_per_node) + " ranks = " + number(machine->ranks()) +
+                                   ", but the job has " + number(*ranks) + "; name a larger machine");
+}
+
 }  // namespace
+
+std::vector<DeckError> machine_check(const Deck& deck, const KeyPlaces& places) {
+  std::vector<DeckError> errors;
+  const Check check{deck, std::nullopt, places, errors};
+  if (!deck.emulate.description || !check.given("hosts") || !check.sound({"hosts", "nodes"})) return errors;
+  const Machine& machine = *deck.emulate.description;
+  if (machine.hosts.empty()) {
+    check.add("hosts", "is no list of hosts as Slurm writes them; wanted: such as \"nid[001-004,007]\"");
+  } else if (std::ssize(machine.hosts) != machine.nodes) {
+    check.add("hosts", "names " + number(std::ssize(machine.hosts)) + " hosts, but nodes is " + number(machine.nodes) +
+                           "; wanted: one a node");
+  }
+  return errors;
+}
 
 Place KeyPlaces::of(const std::string& path) const {
   for (std::string block = path; !block.empty();
@@ -446,6 +471,7 @@ std::vector<DeckError> cross_check(const Deck& deck, std::optional<std::int64_t>
   rank_rules(check);
   moe_grid_rule(check);
   batch_rules(check);
+  machine_rule(check);
   return errors;
 }
 

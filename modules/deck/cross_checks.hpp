@@ -28,4 +28,7 @@ struct KeyPlaces {
 // `deck` after derive_sizes and derive_grid.
 std::vector<DeckError> cross_check(const Deck& deck, std::optional<std::int64_t> ranks, const KeyPlaces& places);
 
+// Rules of a machine file.
+std::vector<DeckError> machine_check(const Deck& deck, const KeyPlaces& places);
+
 }  // namespace fourfold

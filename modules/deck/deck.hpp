@@ -9,6 +9,7 @@
 
 #include "grid/axes.hpp"
 #include "grid/cuts.hpp"
+#include "machine/machine.hpp"
 
 namespace fourfold {
 
@@ -188,6 +189,14 @@ struct DebugDeck {
   bool operator==(const DebugDeck&) const = default;
 };
 
+// The machine whose nodes and virtual clock stand in for the real ones.
+struct EmulateDeck {
+  std::string machine = "none";        // a machine file
+  std::optional<Machine> description;  // what it says, once it is read
+  bool asked() const { return machine != "none"; }
+  bool operator==(const EmulateDeck&) const = default;
+};
+
 struct Deck {
   RunDeck run;
   ModelDeck model;
@@ -201,6 +210,7 @@ struct Deck {
   EvalDeck eval;
   CheckpointDeck checkpoint;
   DebugDeck debug;
+  EmulateDeck emulate;
   bool operator==(const Deck&) const = default;
 };
 

@@ -32,7 +32,7 @@ struct Limits {
 };
 
 // When a key without a default must be given.
-enum class Need { never, transformer, token_model, mlp, text_data, synthetic_data, moe };
+enum class Need { never, transformer, token_model, mlp, text_data, synthetic_data, moe, machine };
 
 struct DeckKey {
   std::string path;  // "model.ffn.kind"
@@ -53,11 +53,13 @@ struct DeckKey {
   std::string legal() const;  // for messages: type and legal values
 };
 
-const std::vector<DeckKey>& deck_keys();
-const DeckKey* find_key(const std::string& path);  // nullptr: no such key
-bool is_block(const std::string& path);            // "model.ffn": some keys start with it
+using KeyTable = std::vector<DeckKey>;
+const KeyTable& deck_keys();
+const KeyTable& machine_keys();  // of machine files; they fill emulate.description
+const DeckKey* find_key(const KeyTable& table, const std::string& path);  // nullptr: no such key
+bool is_block(const KeyTable& table, const std::string& path);            // "model.ffn": some keys start with it
 // The names that may stand in a block, in the order of the table; "" is the whole deck.
-std::vector<std::string> names_in_block(const std::string& block);
+std::vector<std::string> names_in_block(const KeyTable& table, const std::string& block);
 
 // Whether `deck` must give a key of this need, and why ("model.kind is transformer"); nothing if it need not.
 std::optional<std::string> needed_because(Need need, const Deck& deck);

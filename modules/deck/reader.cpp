@@ -28,18 +28,19 @@ std::string child(const std::string& block, const std::string& name) {
 }
 
 // Where a name that is unknown in its block could have been meant to stand.
-std::string unknown_key_help(const std::string& block, const std::string& name) {
-  const std::vector<std::string> here = names_in_block(block);
-  const std::string where = block.empty() ? "the deck" : block;
+std::string unknown_key_help(const KeyTable& table, const std::string& document, const std::string& block,
+                             const std::string& name) {
+  const std::vector<std::string> here = names_in_block(table, block);
+  const std::string where = block.empty() ? "the " + document : block;
   const std::size_t colon = name.find(':');
   if (colon != std::string::npos && std::find(here.begin(), here.end(), name.substr(0, colon)) != here.end()) {
     return "; write a space after the colon: " + name.substr(0, colon) + ": " + name.substr(colon + 1);
   }
   // A full path, "optimizer.lr: 1e-3", or a key of another block.
-  if (find_key(name) != nullptr) return "; write " + block_of(name) + ": {" + last_name(name) + ": ...}";
+  if (find_key(table, name) != nullptr) return "; write " + block_of(name) + ": {" + last_name(name) + ": ...}";
   const std::string nearest = nearest_name(name, here);
   std::vector<std::string> elsewhere;
-  for (const DeckKey& key : deck_keys()) {
+  for (const DeckKey& key : table) {
     const std::string key_block = block_of(key.path);
     if (last_name(key.path) == name) elsewhere.push_back(key.path);
     if (last_name(key_block) == name && std::find(elsewhere.begin(), elsewhere.end(), key_block) == elsewhere.end()) {
@@ -52,7 +53,11 @@ std::string unknown_key_help(const std::string& block, const std::string& name) 
 
 class DeckReader {
  public:
-  explicit DeckReader(const std::string& file) { places_.file = file; }
+  // `document`: what the text is, for messages.
+  DeckReader(const KeyTable& table, std::string document, const std::string& file)
+      : table_(table), document_(std::move(document)) {
+    places_.file = file;
+  }
 
   void read_text(const std::string& text) {
     const YamlText yaml = parse_yaml(text, places_.file);
@@ -81,19 +86,31 @@ class DeckReader {
     overriding_ = before;
   }
 
-  ReadResult finish(std::optional<std::int64_t> ranks) && {
+  ReadResult finish(std::optional<std::int64_t> ranks, const LoadText& load) && {
     ReadResult result;
+    std::vector<DeckError> machine_errors;
     if (readable_) {
       convert_values(result.deck);
       require_missing(result.deck);
+      machine_errors = load_machine(result.deck, load);
       derive_sizes(result.deck);
       derive_grid(result.deck, ranks);
       for (DeckError& error : cross_check(result.deck, ranks, places_)) errors_.push_back(std::move(error));
     }
-    // Overrides (line 0) come last, in the order of the command line.
-    std::stable_sort(errors_.begin(), errors_.end(), [](const DeckError& a, const DeckError& b) {
-      return std::make_tuple(a.line == 0, a.line, a.column) < std::make_tuple(b.line == 0, b.line, b.column);
-    });
+    sort_errors();
+    result.errors = std::move(errors_);
+    result.errors.insert(result.errors.end(), machine_errors.begin(), machine_errors.end());
+    return result;
+  }
+
+  ReadResult finish_machine() && {
+    ReadResult result;
+    if (readable_) {
+      convert_values(result.deck);
+      require_missing(result.deck);
+      for (DeckError& error : machine_check(result.deck, places_)) errors_.push_back(std::move(error));
+    }
+    sort_errors();
     result.errors = std::move(errors_);
     return result;
   }
@@ -103,6 +120,27 @@ class DeckReader {
     YamlNode value;
     bool override = false;
   };
+
+  void sort_errors() {
+    // Overrides (line 0) come last, in the order of the command line.
+    std::stable_sort(errors_.begin(), errors_.end(), [](const DeckError& a, const DeckError& b) {
+      return std::make_tuple(a.line == 0, a.line, a.column) < std::make_tuple(b.line == 0, b.line, b.column);
+    });
+  }
+
+  // The machine file that the deck names; its faults.
+  std::vector<DeckError> load_machine(Deck& deck, const LoadText& load) {
+    const std::string path = "emulate.machine";
+    if (!deck.emulate.asked() || !load) return {};
+    const LoadedText loaded = load(deck.emulate.machine);
+    if (!loaded.problem.empty()) {
+      add(places_.of(path), path, "cannot read " + deck.emulate.machine + ": " + loaded.problem);
+      return {};
+    }
+    ReadResult machine = read_machine(loaded.text, deck.emulate.machine);
+    if (machine.errors.empty()) deck.emulate.description = std::move(machine.deck.emulate.description);
+    return machine.errors;
+  }
 
   void add(const Place& place, const std::string& path, const std::string& message) {
     errors_.push_back({place.file, place.line, place.column, path, message});
@@ -120,10 +158,12 @@ class DeckReader {
   // The keys of a block; "" is the whole deck.
   void collect(const YamlNode& node, const std::string& block) {
     if (node.kind != YamlNode::Kind::map || node.entries.empty()) {
-      const std::string keys = "; keys: " + join(names_in_block(block));
+      const std::string keys = "; keys: " + join(names_in_block(table_, block));
       if (block.empty()) {
         add(node.kind == YamlNode::Kind::null ? Place{places_.file, 1, 1} : node.place, "",
-            (node.kind == YamlNode::Kind::null ? "the deck is empty" : "a deck is a block of keys") + keys);
+            (node.kind == YamlNode::Kind::null ? "the " + document_ + " is empty"
+                                               : "a " + document_ + " is a block of keys") +
+                keys);
         readable_ = false;
       } else {
         add(node.place.line > 0 && node.kind != YamlNode::Kind::null ? node.place : places_.of(block), block,
@@ -137,7 +177,7 @@ class DeckReader {
     std::map<std::string, int> first_line;
     for (const auto& [key, value] : node.entries) {
       if (key.kind != YamlNode::Kind::scalar) {
-        add(key.place, block, "a key must be a name; keys: " + join(names_in_block(block)));
+        add(key.place, block, "a key must be a name; keys: " + join(names_in_block(table_, block)));
         continue;
       }
       const auto [first, fresh] = first_line.emplace(key.text, key.place.line);
@@ -149,7 +189,7 @@ class DeckReader {
       }
       if (key.text.find('.') != std::string::npos) {
         // A path is for overrides; in YAML it would be a name with a point in it.
-        add(key.place, child(block, key.text), "unknown key" + unknown_key_help(block, key.text));
+        add(key.place, child(block, key.text), "unknown key" + unknown_key_help(table_, document_, block, key.text));
         continue;
       }
       collect_entry(child(block, key.text), value, key.place);
@@ -157,7 +197,7 @@ class DeckReader {
   }
 
   void collect_entry(const std::string& path, const YamlNode& value, const Place& place) {
-    if (find_key(path) != nullptr) {
+    if (find_key(table_, path) != nullptr) {
       Given& given = given_[path];
       if (overriding_ && given.override) {
         add(place, path, "duplicate key, given by an override before; take one away");
@@ -165,25 +205,25 @@ class DeckReader {
       }
       given = Given{value, overriding_};
       places_.given[path] = place;
-    } else if (is_block(path)) {
+    } else if (is_block(table_, path)) {
       if (!overriding_ || places_.given.count(path) == 0) places_.given[path] = place;
       collect(value, path);
     } else {
       // Of an override the first wrong part of the path is reported.
       std::string wrong = path;
-      while (!block_of(wrong).empty() && !is_block(block_of(wrong))) wrong = block_of(wrong);
-      add(place, wrong, "unknown key" + unknown_key_help(block_of(wrong), last_name(wrong)));
+      while (!block_of(wrong).empty() && !is_block(table_, block_of(wrong))) wrong = block_of(wrong);
+      add(place, wrong, "unknown key" + unknown_key_help(table_, document_, block_of(wrong), last_name(wrong)));
     }
   }
 
   void mark_faulty(const std::string& block) {
-    for (const DeckKey& key : deck_keys()) {
+    for (const DeckKey& key : table_) {
       if (key.path.compare(0, block.size() + 1, block + ".") == 0) places_.faulty.insert(key.path);
     }
   }
 
   void convert_values(Deck& deck) {
-    for (const DeckKey& key : deck_keys()) {
+    for (const DeckKey& key : table_) {
       const auto given = given_.find(key.path);
       if (given == given_.end()) continue;
       const Conversion conversion = convert(given->second.value, key);
@@ -199,7 +239,7 @@ class DeckReader {
   }
 
   void require_missing(const Deck& deck) {
-    for (const DeckKey& key : deck_keys()) {
+    for (const DeckKey& key : table_) {
       if (key.need == Need::never) continue;
       const char* kind = key.path.compare(0, 5, "data.") == 0 ? "data.kind" : "model.kind";
       if (places_.faulty.count(kind) > 0) {
@@ -217,6 +257,8 @@ class DeckReader {
     }
   }
 
+  const KeyTable& table_;
+  std::string document_;
   KeyPlaces places_;
   std::map<std::string, Given> given_;
   std::vector<DeckError> errors_;
@@ -239,11 +281,17 @@ std::string numbered_list(const std::vector<DeckError>& errors) {
 }
 
 ReadResult read_deck(const std::string& text, const std::string& file_name, const std::vector<std::string>& overrides,
-                     std::optional<std::int64_t> ranks) {
-  DeckReader reader(file_name);
+                     std::optional<std::int64_t> ranks, const LoadText& load) {
+  DeckReader reader(deck_keys(), "deck", file_name);
   reader.read_text(text);
   for (const std::string& argument : overrides) reader.read_override(argument);
-  return std::move(reader).finish(ranks);
+  return std::move(reader).finish(ranks, load);
+}
+
+ReadResult read_machine(const std::string& text, const std::string& file_name) {
+  DeckReader reader(machine_keys(), "machine file", file_name);
+  reader.read_text(text);
+  return std::move(reader).finish_machine();
 }
 
 }  // namespace fourfold

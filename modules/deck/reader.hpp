@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,11 +31,22 @@ struct ReadResult {
   std::vector<DeckError> errors;  // of the text, the overrides and the cross checks, in the order of the text
 };
 
+// The text of a file that the deck names, or why it cannot be read.
+struct LoadedText {
+  std::string text, problem;
+};
+using LoadText = std::function<LoadedText(const std::string& file)>;
+
 // Reads the deck, puts overrides ("key.path=value", the value as YAML) in place of what it says, fills what follows
 // from other keys, and checks all of it. `ranks`: how many the job has; without it what depends on them stays 0
-// (parallel.dense.data, parallel.moe.replica, two of the batch) unless the deck itself settles it.
+// (parallel.dense.data, parallel.moe.replica, two of the batch) unless the deck itself settles it. `load` gets the
+// machine file, if the deck names one, whose faults are then among the errors; without `load` it is not read.
 ReadResult read_deck(const std::string& text, const std::string& file_name,
-                     const std::vector<std::string>& overrides = {}, std::optional<std::int64_t> ranks = std::nullopt);
+                     const std::vector<std::string>& overrides = {}, std::optional<std::int64_t> ranks = std::nullopt,
+                     const LoadText& load = {});
+
+// A machine file: the same rules for its keys. The machine is deck.emulate.description.
+ReadResult read_machine(const std::string& text, const std::string& file_name);
 
 // "1. FILE:LINE:COLUMN: key.path: message", one a line.
 std::string numbered_list(const std::vector<DeckError>& errors);

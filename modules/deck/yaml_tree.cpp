@@ -137,7 +137,8 @@ YamlText parse_yaml(const std::string& text, const std::string& file) {
       const std::vector<YAML::Mark> starts = DocumentStarts(readable).marks();
       if (starts.size() > 1) {
         if (starts[1].pos == starts[0].pos) throw YAML::ParserException(starts[1], "a comma or bracket out of place");
-        result.faults.push_back({builder.place(starts[1]), "a second YAML document; a deck is one document"});
+        result.faults.push_back(
+            {builder.place(starts[1]), "a second YAML document; take it away, a file is one document"});
       }
       if (!starts.empty()) result.root = builder.build(YAML::Load(readable));
       result.readable = true;

@@ -244,13 +244,22 @@ std::vector<int> ProcessGrid::group(int rank, GroupKey key) const {
   return members;
 }
 
-std::string ProcessGrid::table() const {
-  std::string text = fmt::format("{:>7} {:>5} | {:>5} {:>5} {:>5} {:>5} | {:>7} {:>6} {:>5} {:>5}\n", "rank", "stage",
+std::string ProcessGrid::table(int most, const std::vector<std::string>& hosts) const {
+  FOURFOLD_ASSERT(most >= 2 && (hosts.empty() || std::ssize(hosts) == ranks_), "two lines at least, a host a rank");
+  std::string text = fmt::format("{:>7} {:>5} | {:>5} {:>5} {:>5} {:>5} | {:>7} {:>6} {:>5} {:>5}", "rank", "stage",
                                  "data", "depth", "row", "col", "replica", "expert", "row", "col");
+  text += hosts.empty() ? "\n" : " | host\n";
+  const int last = ranks_ > most ? ranks_ - most / 4 : ranks_;  // the tail begins here
+  const int skipped = ranks_ > most ? ranks_ - most : 0;
   for (int rank = 0; rank < ranks_; ++rank) {
+    if (skipped > 0 && rank == last - skipped) {
+      text += fmt::format("    ... {} ranks left out\n", skipped);
+      rank = last;
+    }
     const Coordinates c = coordinates(rank);
-    text += fmt::format("{:>7} {:>5} | {:>5} {:>5} {:>5} {:>5} | {:>7} {:>6} {:>5} {:>5}\n", rank, c.stage, c.data,
+    text += fmt::format("{:>7} {:>5} | {:>5} {:>5} {:>5} {:>5} | {:>7} {:>6} {:>5} {:>5}", rank, c.stage, c.data,
                         c.depth, c.row, c.col, c.replica, c.expert, c.moe_row, c.moe_col);
+    text += hosts.empty() ? "\n" : " | " + hosts[static_cast<std::size_t>(rank)] + "\n";
   }
   return text;
 }

@@ -42,7 +42,9 @@ class ProcessGrid {
   // grids are asked for {stage}.
   std::vector<int> group(int rank, GroupKey key) const;
 
-  std::string table() const;  // rank -> coordinates, one line a rank, aligned
+  // rank -> coordinates (-> host, where `hosts` holds one a rank), one line a rank, aligned. With more than `most`
+  // ranks the first and the last ones, and how many lie between.
+  std::string table(int most, const std::vector<std::string>& hosts = {}) const;
 
  private:
   int slot_of(int rank) const;  // checked

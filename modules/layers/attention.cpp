@@ -175,6 +175,19 @@ kernels::AttentionShape Attention<T>::shape(const Work& work, Range queries) con
 }
 
 template <class T>
+void Attention<T>::count_products(const Work& work, std::int64_t products, std::int64_t passes) const {
+  Index queries = 0;
+  Index pairs = 0;
+  for (const Range& range : work.rows.ranges) {
+    queries += range.size();
+    pairs += range.size() * (range.begin + range.end + 1) / 2;
+  }
+  const Index width = work.rows.sequences * options_.head_dim;
+  context_.work(products * 2 * pairs * work.q_heads.size() * width,
+                passes * (queries * work.q_heads.size() + 2 * work.key_rows * work.kv_heads.size()) * width);
+}
+
+template <class T>
 Tensor<T> Attention<T>::forward(const RowPlan<T>& rows, const Tensor<T>& stream, AttentionCache<T>* cache,
                                 Kept* kept) const {
   const Space space;
@@ -208,6 +221,7 @@ Tensor<T> Attention<T>::forward(const RowPlan<T>& rows, const Tensor<T>& stream,
                                   kernels::Vector<kernels::Acc<T>>(lse.data() + first * heads, count * heads),
                                   scratch.vector());
   });
+  count_products(work, 2, 1);  // scores, values
   if (kept != nullptr) {
     kept->q = q;
     kept->kv = kv;
@@ -248,6 +262,7 @@ Tensor<T> Attention<T>::backward_input(const RowPlan<T>& rows, const Tensor<T>& 
         gradients.values, scratch.vector());
     if (several) kernels::add<T>(space, part.vector(), dkv.vector());
   });
+  count_products(work, 5, 2);  // scores again, and the gradients of values, weights, queries and keys
   kept.q = kept.kv = kept.out = Tensor<T>();
   if (work.kv_over_depth) dkv = work.kv_over_depth->scatter_sum(dkv, Phase::backward);
   rotate(work, dq, dkv, true);

@@ -66,6 +66,9 @@ class Attention {
   KeysValues split_keys_values(const Work& work, const Tensor<T>& kv) const;
   void rotate(const Work& work, const Tensor<T>& q, const Tensor<T>& kv, bool backward) const;
   kernels::AttentionShape shape(const Work& work, Range queries) const;
+  // On the virtual clock: each query with the keys it sees, `products` times 2 head_dim FLOPs; `passes` times q, k and
+  // v through memory.
+  void count_products(const Work& work, std::int64_t products, std::int64_t passes) const;
 
   LayerContext<T> context_;
   AttentionOptions options_;

@@ -40,6 +40,10 @@ struct LayerContext {
   int place(Axis axis) const { return comms.here()[axis]; }
   // This rank's part of a length cut over an axis by quotient and remainder.
   Range part_of(std::int64_t length, Axis axis) const { return part(length, extent(axis), place(axis)); }
+  // A kernel's work on the virtual clock: FLOPs, and elements of T read or written.
+  void work(std::int64_t flops, std::int64_t elements) const {
+    comms.clock().compute(kNumberType<T>, flops, elements * static_cast<std::int64_t>(sizeof(T)));
+  }
   // The axes over which the gradient of a vector on the residual stream (norms, positions) is partial.
   AxisSet stream_sums() const {
     return options.sequence_shard ? AxisSet{Axis::data, Axis::depth, Axis::row} : AxisSet{Axis::data, Axis::depth};

@@ -65,6 +65,14 @@ void Linear<T>::check_range(kernels::Vector<const T> a, kernels::Vector<const T>
   }
 }
 
+// On the virtual clock the three products of a layer cost the same.
+template <class T>
+void Linear<T>::count_product(Index rows) const {
+  const Index n = weight_->rows();
+  const Index k = weight_->cols();
+  context_.work(2 * rows * n * k, rows * k + n * k + rows * n);
+}
+
 template <class T>
 void Linear<T>::add_bias(const Tensor<T>& y) const {
   if (biases_.empty()) return;
@@ -88,6 +96,7 @@ Tensor<T> Linear<T>::forward(const Tensor<T>& input, Kept* kept, const Ends& end
   const UsableWeight<T> w = weight_->use(use_, Phase::forward);
   Tensor<T> y(context_.pool, MemoryTag::activations, x.rows(), weight_->rows());
   kernels::linear_forward<T>(space, x.matrix(), w.matrix, y.matrix());
+  count_product(x.rows());
   const std::optional<Snap>& snap = context_.options.snap;
   if (snap) check_range(x.vector(), flat(w.matrix), weight_->cols(), 2 * snap->values, sum_out_.ranks());
   if (ends.out != nullptr) {
@@ -109,6 +118,7 @@ Tensor<T> Linear<T>::backward_input(const Tensor<T>& output_gradient, Kept& kept
   const UsableWeight<T> w = weight_->use(use_, Phase::backward);
   Tensor<T> dx(context_.pool, MemoryTag::activations, dy.rows(), weight_->cols());
   kernels::linear_backward_input<T>(Space(), dy.matrix(), w.matrix, dx.matrix());
+  count_product(dy.rows());
   if (context_.options.snap) {
     check_range(dy.vector(), flat(w.matrix), weight_->rows(),
                 context_.options.snap->values + context_.options.snap->gradients, copy_in_.ranks());
@@ -145,6 +155,7 @@ void Linear<T>::backward_weight(Kept& kept) const {
   const Space space;
   weight_->add_gradient([&](kernels::Matrix<kernels::Acc<T>> dw, kernels::Write write) {
     kernels::linear_backward_weight<T>(space, kept.dy.matrix(), kept.x.matrix(), dw, write);
+    count_product(kept.dy.rows());
   });
   if (!biases_.empty()) {
     kernels::bias_backward<T>(space, kept.dy.matrix(),

@@ -59,6 +59,7 @@ class Linear {
  private:
   Linear(const LayerContext<T>& context, std::shared_ptr<Weight<T>> weight, const Options& options);
   void add_bias(const Tensor<T>& y) const;
+  void count_product(Index rows) const;
   void check_range(kernels::Vector<const T> a, kernels::Vector<const T> b, Index terms, int bits, int ranks) const;
 
   LayerContext<T> context_;

@@ -31,7 +31,6 @@ struct Machine {
   Link inside, between;
   std::int64_t fp64 = 1, fp32 = 1, bf16 = 1;  // FLOP/s of one rank's matrix products
   std::int64_t memory_bandwidth = 1;          // bytes/s of one rank
-  std::int64_t memory = 0;                    // bytes of one rank's device; 0: not said
 
   std::int64_t ranks() const { return nodes * ranks_per_node; }
   // Nodes are filled one after the other.

@@ -75,6 +75,16 @@ void Optimizer<T>::update(std::int64_t step, double rate, double scale) {
   }
 }
 
+template <class T>
+std::int64_t Optimizer<T>::update_bytes() const {
+  std::int64_t bytes = 0;
+  for (const Run& run : runs_) bytes += run.size * static_cast<std::int64_t>(sizeof(kernels::Acc<T>) + 2 * sizeof(T));
+  for (const State& state : states_) {
+    bytes += static_cast<std::int64_t>(state.values.extent(0) * 2 * sizeof(T));
+  }
+  return bytes;
+}
+
 template class Optimizer<float>;
 template class Optimizer<double>;
 

@@ -28,6 +28,9 @@ class Optimizer {
   // One step: w from reduced gradients times `scale` (the clip factor). `step` counts from 1 (AdamW's bias correction).
   void update(std::int64_t step, double rate, double scale);
 
+  // What one update moves through memory: gradients are read, weights and states read and written.
+  std::int64_t update_bytes() const;
+
   // All kinds of all parameters, kind by kind in declaration order; empty for SGD.
   const std::vector<State>& states() const { return states_; }
 

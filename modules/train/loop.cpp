@@ -15,7 +15,6 @@
 #include "comm/agree.hpp"
 #include "comm/collectives.hpp"
 #include "comm/launch.hpp"
-#include "comm/ledger.hpp"
 #include "data/loader.hpp"
 #include "deck/writer.hpp"
 #include "kernels/vector.hpp"
@@ -28,6 +27,7 @@
 #include "train/restart.hpp"
 #include "train/saved_tensors.hpp"
 #include "train/stop_request.hpp"
+#include "train/traffic.hpp"
 #include "train/trainer.hpp"
 
 namespace fourfold {
@@ -153,6 +153,7 @@ class Session {
     set_progress(step(), "evaluation");
     const Stopwatch watch;
     const TraceScope scope(trace_, "evaluation", "evaluate", 0, step());
+    const VirtualClock::Pause pause(comms_.clock());  // the clock is of training steps
     const std::optional<EvalReport> report =
         evaluate(trainer_.model(), *loader_, comms_, pool_, [this] { return stop_.agreed(); });
     eval_seconds_ += watch.seconds();
@@ -212,6 +213,7 @@ class Session {
     }
     peaks.back() = static_cast<double>(memory.peak_total());
     all_reduce_max<double>(world_, peaks, Phase::control);
+    const TrafficReport traffic = traffic_report(world_);
     if (!first_rank()) return;
     if (step_seconds_ > 0) {
       const double rate = static_cast<double>(tokens_) / step_seconds_;
@@ -228,7 +230,17 @@ class Session {
                           format_count(peaks[static_cast<std::size_t>(tag)]));
     }
     log_info(fmt::format("{} together at most {}B", text, format_count(peaks.back())));
-    if (world_.size() > 1) log_info("communication of rank 0:\n" + world_.ledger().report());
+    if (world_.size() > 1) {
+      log_info("communication of all ranks in this session, by axis; exposed: a rank's mean\n" +
+               traffic_table(traffic));
+    }
+    if (traffic.makespan) {
+      const double seconds = static_cast<double>(*traffic.makespan) * 1e-12;
+      log_info(fmt::format("virtual clock ({}): {:.6g} s for {} steps, {:.6g} s a step",
+                           deck_.emulate.description->name, seconds, steps_here_,
+                           steps_here_ > 0 ? seconds / static_cast<double>(steps_here_) : 0.0));
+    }
+    if (world_.size() > 1 || traffic.makespan) metrics_->write(step(), traffic);
   }
 
   void write_run_trace() {

@@ -67,6 +67,26 @@ void Metrics::write(std::int64_t step, const EvalReport& report) {
   put(line.dump());
 }
 
+void Metrics::write(std::int64_t step, const TrafficReport& report) {
+  Json line{{"event", "communication"}, {"step", step}, {"axes", Json::array()}};
+  for (const AxisTraffic& axis : report.axes) {
+    Json entry{{"axis", axis.axis},
+               {"operations", axis.operations},
+               {"messages", axis.messages},
+               {"bytes_inside", axis.bytes_inside},
+               {"bytes_between", axis.bytes_between},
+               {"exposed_mean", axis.exposed_mean},
+               {"exposed_largest", axis.exposed_largest}};
+    if (report.makespan) {
+      entry["virtual_mean"] = axis.virtual_mean;
+      entry["virtual_largest"] = axis.virtual_largest;
+    }
+    line["axes"].push_back(std::move(entry));
+  }
+  if (report.makespan) line["virtual_picoseconds"] = *report.makespan;
+  put(line.dump());
+}
+
 void Metrics::put(const std::string& line) {
   const std::string text = line + "\n";
   if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() || std::fflush(file_.get()) != 0) {

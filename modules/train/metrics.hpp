@@ -4,6 +4,9 @@
 //   {"event":"eval","step":50,"loss":..,"samples":..,"targets":..,"seconds":..,"bits_per_byte":..}   (the last where
 //   tokens are text)
 //   {"event":"restart","step":50}
+//   {"event":"communication","step":50,"axes":[{"axis":"data","operations":..,"messages":..,"bytes_inside":..,
+//   "bytes_between":..,"exposed_mean":..,"exposed_largest":..,"virtual_mean":..,"virtual_largest":..}],
+//   "virtual_picoseconds":..}   at a session's end, of its steps; the virtual ones where a machine is emulated
 #pragma once
 
 #include <cstdint>
@@ -13,6 +16,7 @@
 #include <string>
 
 #include "train/evaluate.hpp"
+#include "train/traffic.hpp"
 #include "train/trainer.hpp"
 
 namespace fourfold {
@@ -28,6 +32,7 @@ class Metrics {
 
   void write(const StepReport& report, double model_flops);  // FLOPs of the step on all ranks
   void write(std::int64_t step, const EvalReport& report);
+  void write(std::int64_t step, const TrafficReport& report);
 
   // Whether the file held an evaluation of this step when it was opened.
   bool had_eval(std::int64_t step) const { return evaluated_.contains(step); }

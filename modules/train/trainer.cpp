@@ -88,6 +88,7 @@ StepReport Trainer<T>::step() {
     const TraceScope scope(trace_, "update", "update", 0, report.step);
     report.learning_rate = learning_rate(deck_.optimizer, deck_.run.steps, report.step);
     optimizer_.update(report.step, report.learning_rate, clip_factor(deck_.optimizer.clip, report.grad_norm));
+    comms_.clock().compute(kNumberType<T>, 0, optimizer_.update_bytes());
   }
   Space().fence();
   steps_done_ = report.step;

@@ -135,7 +135,7 @@ TEST(ProcessGrid, CoordinatesOutsideAreRefused) {
 }
 
 TEST(ProcessGrid, TableHasOneAlignedLineARank) {
-  const std::string table = ProcessGrid({kTwelve, kTwelve}).table();
+  const std::string table = ProcessGrid({kTwelve, kTwelve}).table(24);
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 25);
   std::size_t width = 0;
   for (std::size_t at = 0; at < table.size(); at = table.find('\n', at) + 1) {
@@ -145,6 +145,22 @@ TEST(ProcessGrid, TableHasOneAlignedLineARank) {
   }
   EXPECT_NE(table.find("\n     19     1 |     1     0     1     1 |       0      3     1     0\n"), std::string::npos)
       << table;
+}
+
+TEST(ProcessGrid, TableIsShortenedAndNamesHosts) {
+  const ProcessGrid grid({kTwelve, kTwelve});
+  const std::string table = grid.table(8);
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 10);
+  EXPECT_NE(table.find("\n      5 "), std::string::npos) << table;
+  EXPECT_NE(table.find("\n    ... 16 ranks left out\n     22 "), std::string::npos) << table;
+  EXPECT_EQ(table.find("\n      6 "), std::string::npos) << table;
+  std::vector<std::string> hosts;
+  for (int rank = 0; rank < 24; ++rank) hosts.push_back("n" + std::to_string(rank / 5));
+  const std::string named = grid.table(24, hosts);
+  EXPECT_NE(named.find(" | host\n"), std::string::npos) << named;
+  EXPECT_NE(named.find("\n     19     1 |     1     0     1     1 |       0      3     1     0 | n3\n"),
+            std::string::npos)
+      << named;
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ std::map<std::string, Json> timeless(const std::vector<Json>& lines) {
   std::map<std::string, Json> result;
   for (Json line : lines) {
     for (const char* key : {"seconds", "tokens_per_second", "model_flops_per_second"}) line.erase(key);
-    if (line.value("event", "") == "restart") continue;
+    if (line.value("event", "") == "restart" || line.value("event", "") == "communication") continue;
     result[line.value("event", "step") + std::to_string(line["step"].get<int>())] = line;
   }
   return result;
