@@ -7,9 +7,11 @@
 
 #include "comm/collectives.hpp"
 #include "comm/launch.hpp"
+#include "comm/ledger.hpp"
 #include "comm/virtual_clock.hpp"
 #include "mpi_test.hpp"
 #include "runs.hpp"
+#include "train/traffic.hpp"
 
 namespace fourfold {
 namespace {
@@ -120,6 +122,27 @@ TEST_F(ThreeMatrices, RowHidesTheSumOfTheInputGradient) {
   EXPECT_EQ(p[2], 4480);  // memory: 8 (384 + 128 + 48)
   EXPECT_EQ(sum, 6344);
   expect_makespans(2, {"parallel.dense.row=2"}, without - 4480, without);  // the whole weight product is hidden
+
+  // The report at a run's end says so too: two sums of rows and one of losses, of which one hides the product.
+  test::on_ranks(2, [&](const Communicator& group) {
+    test::launch().emulate(machine());
+    group.ledger().clear();
+    run(group, kThreeMatrices, {"parallel.dense.row=2"}, 3);
+    const TrafficReport report = traffic_report(group);
+    if (group.rank() != 0) return;
+    EXPECT_EQ(report.makespan, 3 * (without - 4480));
+    const auto row =
+        std::find_if(report.axes.begin(), report.axes.end(), [](const AxisTraffic& t) { return t.axis == "row"; });
+    ASSERT_NE(row, report.axes.end());
+    EXPECT_EQ(row->operations, 2 * 3 * 3);
+    EXPECT_EQ(row->messages, 2 * 2 * 3 * 3);
+    EXPECT_EQ(row->bytes_inside, 2 * 3 * 8 * (384 + 384 + 12));
+    EXPECT_EQ(row->bytes_between, 0);
+    const double exposed = 3e-12 * static_cast<double>(2 * sum + all_reduce(kInside, 2, 6) - 4480);
+    EXPECT_DOUBLE_EQ(row->virtual_mean, exposed);
+    EXPECT_DOUBLE_EQ(row->virtual_largest, exposed);
+    EXPECT_NE(traffic_table(report).find("virtual"), std::string::npos);
+  });
 }
 
 // Two columns: the first and third matrices' outputs are summed, and the second's input gradient.

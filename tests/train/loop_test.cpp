@@ -79,10 +79,17 @@ std::string bytes_of(const std::string& file) {
   return std::string(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
 }
 
-std::vector<Json> lines_of(const std::string& folder) {
+std::vector<Json> all_lines_of(const std::string& folder) {
   std::vector<Json> lines;
   std::ifstream stream(folder + "/metrics.jsonl");
   for (std::string line; std::getline(stream, line);) lines.push_back(Json::parse(line));
+  return lines;
+}
+
+// Without those that only runs of several ranks write.
+std::vector<Json> lines_of(const std::string& folder) {
+  std::vector<Json> lines = all_lines_of(folder);
+  std::erase_if(lines, [](const Json& line) { return line.value("event", "") == "communication"; });
   return lines;
 }
 
@@ -91,7 +98,7 @@ std::map<std::string, Json> timeless(const std::vector<Json>& lines) {
   std::map<std::string, Json> result;
   for (Json line : lines) {
     for (const char* key : {"seconds", "tokens_per_second", "model_flops_per_second"}) line.erase(key);
-    if (line.value("event", "") == "restart" || line.value("event", "") == "communication") continue;
+    if (line.value("event", "") == "restart") continue;
     result[line.value("event", "step") + std::to_string(line["step"].get<int>())] = line;
   }
   return result;
@@ -139,6 +146,33 @@ TEST(Loop, TenStepsAreFiveRestartFiveBitForBit) {
     EXPECT_EQ(line["tokens"], 48 * 8);
     EXPECT_NEAR(line["tokens_per_second"].get<double>() * line["seconds"].get<double>(), 48 * 8, 1e-6);
   }
+}
+
+TEST(Loop, CommunicationIsReportedByAxis) {
+  const Folder folder;
+  const Deck deck = test::deck_of(test::small_transformer(), overrides(folder), world().size());
+  EXPECT_EQ(run_train(deck, world(), until(2)), ExitCode::again);
+  if (world().rank() == 0) {
+    const Json last = all_lines_of(folder.run()).back();
+    EXPECT_EQ(last.value("event", "") == "communication", world().size() > 1);
+    if (world().size() > 1) {
+      EXPECT_EQ(last["step"], 2);
+      EXPECT_FALSE(last.contains("virtual_picoseconds"));
+      bool data = false;
+      for (const Json& axis : last["axes"]) {
+        if (axis["axis"] != "data") continue;
+        data = true;
+        // Two steps of every rank's all-reduces; more where a group of parameters is of its own.
+        EXPECT_GE(axis["operations"], 2 * world().size());
+        EXPECT_EQ(axis["messages"], 2 * (world().size() - 1) * axis["operations"].get<int>());
+        EXPECT_GT(axis["bytes_inside"], 0);
+        EXPECT_EQ(axis["bytes_between"], 0);
+        EXPECT_GE(axis["exposed_largest"], axis["exposed_mean"]);
+      }
+      EXPECT_TRUE(data) << last;
+    }
+  }
+  barrier(world(), Phase::control);
 }
 
 TEST(Loop, RestartOnOtherRankCounts) {
