@@ -66,7 +66,7 @@ def options_of(text):
 
 def path_exists(name, folder):
     plain = re.sub(r"\.\.\.|[.,]$", "", name).rstrip("/")
-    if any((base / plain).exists() for base in (root, root / "modules", folder)):
+    if any(next(base.glob(plain), None) for base in (root, root / "modules", folder)):
         return True
     if "/" not in plain and folder == root and any(path.name == plain for path in files):
         return True  # the README of the root names files by their bare names too

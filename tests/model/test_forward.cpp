@@ -131,9 +131,9 @@ TEST(ModelForward, PoolIsSteadyAndEmptyAtTheEnd) {
 TEST(ModelInit, ScaleResidual) {
   Deck deck = test::transformer_deck();
   ASSERT_EQ(deck.model.init.kind, InitKind::normal);
-  const SmallModel<double> scaled(deck);
+  SmallModel<double> scaled(deck);
   deck.model.init.scale_residual = false;
-  const SmallModel<double> plain(deck);
+  SmallModel<double> plain(deck);
   const double factor = std::sqrt(2.0 * static_cast<double>(deck.model.layers));
   int projections = 0;
   for (std::size_t i = 0; i < plain.model.params().params().size(); ++i) {
