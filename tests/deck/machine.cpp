@@ -29,7 +29,7 @@ void expect_machine_fault(const std::string& text, const std::string& position, 
   const ReadResult result = read_machine(text, "m.yaml");
   ASSERT_EQ(result.errors.size(), 1u) << numbered_list(result.errors);
   const std::string message = result.errors[0].text();
-  EXPECT_TRUE(message.starts_with("m.yaml:" + position + ": " + path + ": ")) << message;
+  EXPECT_TRUE(message.starts_with("m.yaml:" + position + ": " + (path.empty() ? "" : path + ": "))) << message;
   for (const std::string& part : parts) EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
