@@ -22,4 +22,16 @@ template <class T>
 void adamw_update(const Space& space, Vector<const T> grad, double scale, const AdamW& options, Vector<T> w,
                   Vector<T> m, Vector<T> v);
 
+// v = momentum v + rate (g + decay w); w -= v. You, Gitman & Ginsburg 2017; `rate` includes the layer's trust ratio.
+template <class T>
+void lars_update(const Space& space, Vector<const T> grad, double scale, double rate, double momentum, double decay,
+                 Vector<T> w, Vector<T> v);
+// AdamW's moments, and u = m/c1 / (sqrt(v/c2) + eps) + decay w. You et al. 2020 (LAMB); options.rate is not used.
+template <class T>
+void lamb_direction(const Space& space, Vector<const T> grad, double scale, const AdamW& options, Vector<const T> w,
+                    Vector<T> m, Vector<T> v, Vector<T> u);
+// w -= rate u.
+template <class T>
+void step_along(const Space& space, double rate, Vector<const T> u, Vector<T> w);
+
 }  // namespace fourfold::kernels

@@ -369,6 +369,57 @@ void moe_grid_rule(const Check& check) {
   }
 }
 
+// --- sums of gradients, sharded update ---
+
+// Meshes [X, Y] of all ranks of a stage whose X is a multiple of the parts of the weights.
+std::string meshes_that_fit(std::int64_t ranks, std::int64_t stride) {
+  std::vector<std::string> meshes;
+  for (const std::int64_t x : divisors(ranks)) {
+    if (x % stride == 0) meshes.push_back("[" + number(x) + ", " + number(ranks / x) + "]");
+  }
+  return join(meshes);
+}
+
+void torus_rule(const Check& check) {
+  const CommDeck& comm = check.deck.comm;
+  const DenseShape& dense = check.deck.parallel.dense;
+  if (comm.gradient != GradientAlgorithm::torus2d || dense.data == 0) return;
+  if (!check.sound({"comm.gradient.algorithm", "comm.gradient.dims", "comm.gradient.model_stride",
+                    "parallel.dense.data", "parallel.dense.depth", "parallel.dense.row", "parallel.dense.col"})) {
+    return;
+  }
+  const std::int64_t ranks = capped_product({dense.data, dense.depth, dense.row, dense.col});
+  const std::int64_t stride = weight_parts(dense);
+  if (ranks > kMostRanks) return;
+  if (comm.model_stride != stride) {
+    check.add("comm.gradient.model_stride", number(comm.model_stride) + " must be depth x row x col = " +
+                                                number(stride) + "; type that, or leave it out");
+    return;
+  }
+  const std::string legal = "; legal: " + meshes_that_fit(ranks, stride);
+  if (comm.dims.empty()) {
+    check.add("comm.gradient.dims", "must be given for torus2d" + legal);
+  } else if (capped_product({comm.dims[0], comm.dims[1]}) != ranks || comm.dims[0] % stride != 0) {
+    check.add("comm.gradient.dims",
+              "[" + number(comm.dims[0]) + ", " + number(comm.dims[1]) + "] must hold the " + number(ranks) +
+                  " ranks of a stage, X a multiple of depth x row x col = " + number(stride) + legal);
+  }
+}
+
+void shard_rule(const Check& check) {
+  const UpdateShard& shard = check.deck.optimizer.shard;
+  const std::int64_t data = check.deck.parallel.dense.data;
+  if (shard.kind != UpdateShard::Kind::data_partial || !check.sound({"optimizer.shard", "comm.gradient.algorithm"})) {
+    return;
+  }
+  if (check.deck.comm.gradient != GradientAlgorithm::flat) {
+    check.add("optimizer.shard", "data_partial has two levels of its own; type data, or comm.gradient.algorithm: flat");
+  } else if (check.sound({"parallel.dense.data"}) && data > 0 && data % shard.count != 0) {
+    check.add("optimizer.shard", "data_partial " + number(shard.count) + " must divide parallel.dense.data " +
+                                     number(data) + "; " + choose(divisors(data), shard.count));
+  }
+}
+
 // --- batch: global = micro x coordinates x micro_batches ---
 
 void batch_rules(const Check& check) {
@@ -470,6 +521,8 @@ std::vector<DeckError> cross_check(const Deck& deck, std::optional<std::int64_t>
   stage_rule(check);
   rank_rules(check);
   moe_grid_rule(check);
+  torus_rule(check);
+  shard_rule(check);
   batch_rules(check);
   machine_rule(check);
   return errors;

@@ -114,7 +114,7 @@ struct LossDeck {
   bool operator==(const LossDeck&) const = default;
 };
 
-enum class OptimizerKind { sgd, momentum, adamw };
+enum class OptimizerKind { sgd, momentum, adamw, lars, lamb };
 enum class ScheduleKind { constant, linear, cosine };
 
 struct RateDeck {
@@ -124,14 +124,27 @@ struct RateDeck {
   bool operator==(const RateDeck&) const = default;
 };
 
+// Who updates the weights of a reduction group. none: every rank all of them. data: each of its ranks an equal part.
+// data_partial: each of `count` neighbours an equal part, so that group size / count ranks update the same part.
+struct UpdateShard {
+  enum class Kind { none, data, data_partial };
+  Kind kind = Kind::none;
+  std::int64_t count = 0;  // of data_partial
+  bool operator==(const UpdateShard&) const = default;
+};
+// When the updated parts travel: waited for inside the step, or at the first use of the weights in the next one.
+enum class ValueGather { eager, lazy };
+
 struct OptimizerDeck {
   OptimizerKind kind = OptimizerKind::adamw;
   double lr = 3e-4;
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;  // left out with lamb: 0.9, 0.999, 1e-6
   double momentum = 0.9;
   double weight_decay = 0.0;
-  double clip = 0.0;  // 0: off
-  std::string shard = "none";
+  double clip = 0.0;     // 0: off
+  double trust = 0.001;  // of lars
+  UpdateShard shard;
+  ValueGather gather = ValueGather::eager;
   RateDeck schedule;
   bool operator==(const OptimizerDeck&) const = default;
 };
@@ -142,6 +155,19 @@ struct NumericsDeck {
   bool deterministic = false;
   std::optional<int> snap;  // dyadic deck: 8
   bool operator==(const NumericsDeck&) const = default;
+};
+
+// How gradients are summed over the ranks of a reduction group. flat: over all of them at once. torus2d: the ranks of a
+// stage as a mesh of dims[0] x dims[1] (x counts fastest); reduce-scatter over y, then over x. two_level:
+// reduce-scatter inside each node, then over the nodes.
+enum class GradientAlgorithm { flat, torus2d, two_level };
+
+struct CommDeck {
+  GradientAlgorithm gradient = GradientAlgorithm::flat;  // key: comm.gradient.algorithm
+  std::vector<std::int64_t> dims;                        // of torus2d: X, Y
+  std::int64_t model_stride = 0;                         // of torus2d; default: depth x row x col
+  std::int64_t bucket_bytes = std::int64_t{4} << 20;     // of one reduction of gradients
+  bool operator==(const CommDeck&) const = default;
 };
 
 // What the depth axis splits: whole samples, or the tokens of each (long contexts).
@@ -207,6 +233,7 @@ struct Deck {
   Precision precision = Precision::fp32;
   NumericsDeck numerics;
   ParallelDeck parallel;
+  CommDeck comm;
   EvalDeck eval;
   CheckpointDeck checkpoint;
   DebugDeck debug;

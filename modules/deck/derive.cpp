@@ -61,6 +61,9 @@ void derive_grid(Deck& deck, std::optional<std::int64_t> ranks) {
   const std::int64_t size = capped_product({dense.data, dense.depth, dense.row, dense.col});
   if (size > std::numeric_limits<int>::max()) return;
   derive_batch(batch, deck.parallel.coordinates());
+  if (deck.comm.gradient == GradientAlgorithm::torus2d && deck.comm.model_stride == 0) {
+    deck.comm.model_stride = weight_parts(dense);
+  }
   if (!deck.parallel.moe) deck.parallel.moe = MoeShape{0, 1, 1, 1};
   MoeShape& moe = *deck.parallel.moe;
   if (moe.replica == 0) moe.replica = extent(dense.size(), capped_product({moe.expert, moe.row, moe.col}));
@@ -70,6 +73,22 @@ std::optional<std::int64_t> deck_ranks(const Deck& deck) {
   if (deck.parallel.dense.data == 0) return std::nullopt;
   const DenseShape& dense = deck.parallel.dense;
   return capped_product({deck.parallel.stages, dense.data, dense.depth, dense.row, dense.col});
+}
+
+std::int64_t weight_parts(const DenseShape& dense) {
+  return capped_product({dense.depth, dense.row, dense.col});
+}
+
+std::int64_t update_parts(const Deck& deck, std::int64_t ranks) {
+  switch (deck.optimizer.shard.kind) {
+    case UpdateShard::Kind::data:
+      return ranks;
+    case UpdateShard::Kind::data_partial:
+      return deck.optimizer.shard.count;
+    case UpdateShard::Kind::none:
+      break;
+  }
+  return deck.comm.gradient == GradientAlgorithm::flat ? 1 : ranks;
 }
 
 StageShape stage_shape(const Deck& deck) {

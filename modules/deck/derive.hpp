@@ -24,6 +24,13 @@ std::int64_t capped_product(std::initializer_list<std::int64_t> factors);
 // The deck's rank count; nothing while parallel.dense.data is 0.
 std::optional<std::int64_t> deck_ranks(const Deck& deck);
 
+// Ranks that hold different parts of the weights: depth x row x col.
+std::int64_t weight_parts(const DenseShape& dense);
+
+// Into how many equal parts a reduction group of `ranks` ranks cuts its buffers (padded to a multiple of it): by the
+// sharded update, or by a sum of gradients in two levels. 1: neither.
+std::int64_t update_parts(const Deck& deck, std::int64_t ranks);
+
 // Both views of one stage. parallel.dense.data must be known. Without parallel.moe the MoE grid is all replicas.
 StageShape stage_shape(const Deck& deck);
 

@@ -77,6 +77,10 @@ class Line {
     key_.choices = std::move(names);
     return *this;
   }
+  Line& counted(std::string name) {
+    key_.counted = std::move(name);
+    return *this;
+  }
   Line& needed(Need need, std::string example) {
     key_.need = need;
     key_.example = std::move(example);
@@ -297,12 +301,13 @@ std::vector<DeckKey> make_table() {
   add(integer("loss.goldfish.h", between(1, kMostSize), "tokens before a target whose hash decides that",
               [](auto& d) { return &d.loss.goldfish.h; }));
 
-  add(choice("optimizer.kind", "momentum: v = momentum v + g, w -= lr v; adamw: decoupled decay",
-             {"sgd", "momentum", "adamw"}, [](auto& d) { return &d.optimizer.kind; }));
+  add(choice("optimizer.kind",
+             "momentum: v = momentum v + g, w -= lr v; adamw: decoupled decay; lars, lamb: rates by layer",
+             {"sgd", "momentum", "adamw", "lars", "lamb"}, [](auto& d) { return &d.optimizer.kind; }));
   add(number("optimizer.lr", at_least(0), "peak learning rate", [](auto& d) { return &d.optimizer.lr; }));
   Limits betas = fraction();
   betas.fewest_entries = betas.most_entries = 2;
-  add(Line("optimizer.betas", KeyType::numbers, "decay of adamw's first and second moments")
+  add(Line("optimizer.betas", KeyType::numbers, "decay of the first and second moments; left out with lamb: 0.9, 0.999")
           .limits(betas)
           .stored(
               [](Deck& d, const Value& value) {
@@ -313,15 +318,38 @@ std::vector<DeckKey> make_table() {
               [](const Deck& d) {
                 return Value(std::vector<double>{d.optimizer.beta1, d.optimizer.beta2});
               }));
-  add(number("optimizer.eps", above(0), "added to the root of adamw's second moment",
+  add(number("optimizer.eps", above(0), "added to the root of the second moment; left out with lamb: 1e-6",
              [](auto& d) { return &d.optimizer.eps; }));
-  add(number("optimizer.momentum", fraction(), "of kind momentum", [](auto& d) { return &d.optimizer.momentum; }));
+  add(number("optimizer.momentum", fraction(), "of kinds momentum and lars",
+             [](auto& d) { return &d.optimizer.momentum; }));
+  add(number("optimizer.trust", above(0), "lars: a matrix's rate is lr x trust x |w| / (|g| + weight_decay |w|)",
+             [](auto& d) { return &d.optimizer.trust; }));
   add(number("optimizer.weight_decay", at_least(0), "of tensors with two or more dims, embeddings included",
              [](auto& d) { return &d.optimizer.weight_decay; }));
   add(number("optimizer.clip", at_least(0), "largest norm of all gradients together; 0: off",
              [](auto& d) { return &d.optimizer.clip; }));
-  add(choice("optimizer.shard", "data: each data rank keeps and updates its part of the moments", {"none", "data"},
-             [](auto& d) { return &d.optimizer.shard; }));
+  add(Line("optimizer.shard", KeyType::counted_choice,
+           "data: each rank that sums a gradient updates its part and keeps its moments; {data_partial: n}: n of them")
+          .limits(at_least(1))
+          .choices({"none", "data"})
+          .counted("data_partial")
+          .stored(
+              [](Deck& d, const Value& value) {
+                const auto& given = std::get<NamedCount>(value);
+                using Kind = UpdateShard::Kind;
+                d.optimizer.shard = {given.count > 0        ? Kind::data_partial
+                                     : given.name == "data" ? Kind::data
+                                                            : Kind::none,
+                                     given.count};
+              },
+              [](const Deck& d) {
+                const UpdateShard& shard = d.optimizer.shard;
+                if (shard.kind == UpdateShard::Kind::data_partial)
+                  return Value(NamedCount{"data_partial", shard.count});
+                return Value(NamedCount{shard.kind == UpdateShard::Kind::data ? "data" : "none", 0});
+              }));
+  add(choice("optimizer.gather", "updated parts of the weights: waited for in the step, or at first use in the next",
+             {"eager", "lazy"}, [](auto& d) { return &d.optimizer.gather; }));
   add(choice("optimizer.schedule.kind", "of the learning rate after the warm-up", {"constant", "linear", "cosine"},
              [](auto& d) { return &d.optimizer.schedule.kind; }));
   add(integer("optimizer.schedule.warmup", between(0, kMostSteps), "steps over which the rate rises to lr",
@@ -382,6 +410,20 @@ std::vector<DeckKey> make_table() {
               [](auto& d) { return &d.parallel.overlap; }));
   add(choice("attention.split", "row: col ranks repeat attention; col: they share its heads, then its sequences",
              {"row", "col"}, [](auto& d) { return &d.parallel.attention_split; }));
+
+  add(choice("comm.gradient.algorithm",
+             "sums of gradients: all ranks at once; y, then x of a mesh; inside nodes, then between them",
+             {"flat", "torus2d", "two_level"}, [](auto& d) { return &d.comm.gradient; }));
+  add(integers("comm.gradient.dims", between(1, kMostExtent), "of torus2d: the ranks of a stage as a mesh [X, Y]",
+               [](auto& d) { return &d.comm.dims; })
+          .entries(2, 2)
+          .derived("none, torus2d needs them", "[1, 1]"));
+  add(integer("comm.gradient.model_stride", between(1, kMostExtent),
+              "of torus2d: neighbours along X that hold different weights, which the sum over X skips",
+              [](auto& d) { return &d.comm.model_stride; })
+          .derived("depth x row x col", "1"));
+  add(integer("comm.bucket_bytes", between(1, 1e12), "gradients summed in one operation; changes no deterministic bit",
+              [](auto& d) { return &d.comm.bucket_bytes; }));
 
   add(integer("eval.every", between(0, kMostSteps),
               "steps between evaluations; 0: at the end, if there is validation data",
@@ -509,6 +551,8 @@ std::string DeckKey::legal() const {
       return "a text";
     case KeyType::choice:
       return "one of " + join(choices);
+    case KeyType::counted_choice:
+      return "one of " + join(choices) + ", {" + counted + ": " + limits.text() + "}";
     case KeyType::texts:
       return "a list of texts";
     case KeyType::integers:

@@ -14,10 +14,17 @@
 
 namespace fourfold {
 
-enum class KeyType { integer, number, boolean, text, choice, texts, integers, numbers };
+// counted_choice: a choice, or {NAME: count} for the one name that takes a count.
+enum class KeyType { integer, number, boolean, text, choice, counted_choice, texts, integers, numbers };
+
+struct NamedCount {
+  std::string name;
+  std::int64_t count = 0;  // 0: a name without one
+  bool operator==(const NamedCount&) const = default;
+};
 
 using Value = std::variant<std::int64_t, double, bool, std::string, std::vector<std::string>, std::vector<std::int64_t>,
-                           std::vector<double>>;
+                           std::vector<double>, NamedCount>;
 
 // What an integer or number (or each entry of a list) may be; ends belong to it unless they are open.
 struct Limits {
@@ -40,6 +47,7 @@ struct DeckKey {
   std::string comment;  // one line: what it does, and its unit
   Limits limits;
   std::vector<std::string> choices;
+  std::string counted;  // of a counted_choice: the name that takes a count, within the limits
   Need need = Need::never;
   // Without a fixed default: how the value follows from others where it is left out ("" if it must be given), and an
   // example for all_keys.yaml, as YAML. With a fixed default the default is the one of the struct.

@@ -17,7 +17,6 @@ std::vector<DeckError> not_built_yet(const Deck& deck, const std::string& file_n
       deck.parallel.moe && (deck.parallel.moe->expert > 1 || deck.parallel.moe->row > 1 || deck.parallel.moe->col > 1);
   refuse(expert_grid, "parallel.moe", "take the block away");
   refuse(deck.precision == Precision::bf16, "precision.compute", "set fp32 or fp64");
-  refuse(deck.optimizer.shard == "data", "optimizer.shard", "set none");
   return errors;
 }
 

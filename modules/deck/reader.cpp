@@ -236,6 +236,10 @@ class DeckReader {
     }
     if (given_.count("run.folder") == 0) deck.run.folder = "runs/" + deck.run.name;
     if (given_.count("parallel.dense.data") == 0) deck.parallel.dense.data = 0;
+    if (deck.optimizer.kind == OptimizerKind::lamb) {  // You et al. 2020
+      if (given_.count("optimizer.betas") == 0) deck.optimizer.beta2 = 0.999;
+      if (given_.count("optimizer.eps") == 0) deck.optimizer.eps = 1e-6;
+    }
   }
 
   void require_missing(const Deck& deck) {

@@ -143,6 +143,18 @@ Conversion choice_value(const YamlNode& node, const DeckKey& key) {
   return {std::nullopt, wanted(node, key) + (nearest.empty() ? "" : "; nearest: " + nearest)};
 }
 
+Conversion counted_choice_value(const YamlNode& node, const DeckKey& key) {
+  if (node.kind == YamlNode::Kind::map && node.entries.size() == 1 && node.entries[0].first.text == key.counted) {
+    const Conversion count = integer_value(node.entries[0].second, key);
+    if (!count.value) return {std::nullopt, key.counted + ": " + count.message};
+    return {Value(NamedCount{key.counted, std::get<std::int64_t>(*count.value)}), ""};
+  }
+  const bool count_missing = node.kind == YamlNode::Kind::scalar && node.text == key.counted;
+  Conversion chosen = choice_value(node, key);
+  if (chosen.value) return {Value(NamedCount{std::get<std::string>(*chosen.value), 0}), ""};
+  return {std::nullopt, count_missing ? wanted(node, key) + "; it takes a count" : chosen.message};
+}
+
 template <class Entry>
 Conversion list_value(const YamlNode& node, const DeckKey& key,
                       Conversion (*entry_value)(const YamlNode&, const DeckKey&)) {
@@ -182,6 +194,8 @@ Conversion convert(const YamlNode& node, const DeckKey& key) {
       return text_value(node, key);
     case KeyType::choice:
       return choice_value(node, key);
+    case KeyType::counted_choice:
+      return counted_choice_value(node, key);
     case KeyType::texts:
       return list_value<std::string>(node, key, text_value);
     case KeyType::integers:

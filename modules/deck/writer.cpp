@@ -48,6 +48,9 @@ struct Literal {
   std::string operator()(double value) const { return number_literal(value); }
   std::string operator()(bool value) const { return value ? "true" : "false"; }
   std::string operator()(const std::string& value) const { return plain_text ? value : text_literal(value); }
+  std::string operator()(const NamedCount& value) const {
+    return value.count > 0 ? "{" + value.name + ": " + std::to_string(value.count) + "}" : value.name;
+  }
   template <class Entry>
   std::string operator()(const std::vector<Entry>& values) const {
     std::vector<std::string> entries;
@@ -94,7 +97,10 @@ std::string literal(const Value& value, const DeckKey& key) {
 std::string all_keys_comment(const DeckKey& key) {
   std::string comment = key.comment;
   if (key.type == KeyType::choice) comment += "; one of " + join(key.choices);
-  if (!key.limits.text().empty()) comment += "; " + key.limits.text();
+  if (key.type == KeyType::counted_choice) {
+    comment += "; " + key.legal();
+  } else if (!key.limits.text().empty())
+    comment += "; " + key.limits.text();
   if (!key.derived.empty()) comment += "; default: " + key.derived;
   if (key.need != Need::never) comment += "; no default, example";
   return comment;

@@ -54,7 +54,7 @@ LearnedPositions<T>::LearnedPositions(const LayerContext<T>& context, std::strin
 
 template <class T>
 void LearnedPositions<T>::forward(const Rows& rows, const Tensor<T>& y) const {
-  const kernels::Matrix<const T> table(param_->value.data(), param_->spec.shard.shape[0], width_);
+  const kernels::Matrix<const T> table(param_->use().data(), param_->spec.shard.shape[0], width_);
   for_each_range(rows, [&](Index first, Index count, Range range) {
     kernels::position_forward<T>(Space(), table, range.size(), range.begin, row_block(y, first, count));
   });

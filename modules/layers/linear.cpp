@@ -76,7 +76,7 @@ void Linear<T>::count_product(Index rows) const {
 template <class T>
 void Linear<T>::add_bias(const Tensor<T>& y) const {
   if (biases_.empty()) return;
-  kernels::bias_forward<T>(Space(), kernels::Vector<const T>(biases_.front()->value.data(), weight_->rows()),
+  kernels::bias_forward<T>(Space(), kernels::Vector<const T>(biases_.front()->use().data(), weight_->rows()),
                            y.matrix());
 }
 

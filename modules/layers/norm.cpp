@@ -45,7 +45,7 @@ Tensor<T> Norm<T>::forward(const Tensor<T>& x, Kept* kept) const {
   if (type_ == NormType::rms) {
     kernels::norm_row_squares<T>(space, x.matrix(), squares.vector());
     sum_over(col, squares, context_.options.summation, Phase::forward);
-    kernels::rms_norm_forward<T>(space, x.matrix(), squares.vector(), width_, eps_, weight_->value, y.matrix(),
+    kernels::rms_norm_forward<T>(space, x.matrix(), squares.vector(), width_, eps_, weight_->use(), y.matrix(),
                                  rstd.vector());
   } else {
     const Statistics sum = row_statistics(x.rows());
@@ -54,8 +54,8 @@ Tensor<T> Norm<T>::forward(const Tensor<T>& x, Kept* kept) const {
     sum_over(col, sum, context_.options.summation, Phase::forward);
     kernels::norm_centred_squares<T>(space, x.matrix(), sum.vector(), width_, squares.vector());
     sum_over(col, squares, context_.options.summation, Phase::forward);
-    kernels::layer_norm_forward<T>(space, x.matrix(), sum.vector(), squares.vector(), width_, eps_, weight_->value,
-                                   bias_->value, y.matrix(), mean.vector(), rstd.vector());
+    kernels::layer_norm_forward<T>(space, x.matrix(), sum.vector(), squares.vector(), width_, eps_, weight_->use(),
+                                   bias_->use(), y.matrix(), mean.vector(), rstd.vector());
   }
   if (kept != nullptr) *kept = Kept{x, {}, mean, rstd};
   return y;
@@ -68,12 +68,12 @@ Tensor<T> Norm<T>::backward_input(const Tensor<T>& dy, Kept& kept) const {
   const bool layer = type_ == NormType::layer;
   const Statistics c1 = row_statistics(layer ? dy.rows() : 0);
   const Statistics c2 = row_statistics(dy.rows());
-  kernels::norm_backward_sums<T>(space, kept.x.matrix(), kept.mean.vector(), kept.rstd.vector(), weight_->value,
+  kernels::norm_backward_sums<T>(space, kept.x.matrix(), kept.mean.vector(), kept.rstd.vector(), weight_->use(),
                                  dy.matrix(), c1.vector(), c2.vector());
   if (layer) sum_over(col, c1, context_.options.summation, Phase::backward);
   sum_over(col, c2, context_.options.summation, Phase::backward);
   Tensor<T> dx(context_.pool, MemoryTag::activations, dy.rows(), dy.cols());
-  kernels::norm_backward_input<T>(space, kept.x.matrix(), kept.mean.vector(), kept.rstd.vector(), weight_->value,
+  kernels::norm_backward_input<T>(space, kept.x.matrix(), kept.mean.vector(), kept.rstd.vector(), weight_->use(),
                                   dy.matrix(), c1.vector(), c2.vector(), width_, dx.matrix());
   kept.dy = dy;
   return dx;

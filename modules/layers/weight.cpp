@@ -54,7 +54,7 @@ std::size_t Weight<T>::register_use(bool backward) const {
   return context_.gathers.add(
       [this](Phase phase) {
         Tensor<T> whole(context_.pool, MemoryTag::buffers, rows_, cols_);
-        Pending pending = gather_.start_forward(kernels::Vector<const T>(params_.front()->value.data(), shard_size()),
+        Pending pending = gather_.start_forward(kernels::Vector<const T>(params_.front()->use().data(), shard_size()),
                                                 whole.vector(), phase);
         return std::pair(whole, std::move(pending));
       },
@@ -66,7 +66,7 @@ UsableWeight<T> Weight<T>::use(std::size_t use, Phase phase) const {
   UsableWeight<T> usable;
   if (gather_.ranks() == 1) {
     FOURFOLD_ASSERT(shard_size() == rows_ * cols_, "the whole local matrix is here");
-    usable.matrix = kernels::Matrix<const T>(params_.front()->value.data(), rows_, cols_);
+    usable.matrix = kernels::Matrix<const T>(params_.front()->use().data(), rows_, cols_);
     return usable;
   }
   usable.gathered = context_.gathers.take(use, phase, context_.options.overlap);

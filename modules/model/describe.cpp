@@ -1,6 +1,7 @@
 #include "model/describe.hpp"
 
 #include <algorithm>
+#include <map>
 #include <string>
 
 #include "deck/derive.hpp"
@@ -68,14 +69,17 @@ LayerCost experts_cost(const std::string& name, const ModelDeck& model) {
   return cost;
 }
 
+std::int64_t position_parameters(const ModelDeck& model) {
+  const bool table = model.kind == ModelKind::transformer && model.positions == Positions::learned;
+  return table ? model.sequence * model.hidden : 0;
+}
+
 LayerCost embedding_cost(const ModelDeck& model) {
   LayerCost cost;
   cost.name = "embedding";
   cost.kind = LayerKind::embedding;
   cost.matrix_parameters = model.vocab * model.hidden;
-  if (model.kind == ModelKind::transformer && model.positions == Positions::learned) {
-    cost.matrix_parameters += model.sequence * model.hidden;
-  }
+  cost.matrix_parameters += position_parameters(model);
   return cost;
 }
 
@@ -147,7 +151,39 @@ ElementSizes element_sizes(Precision precision) {
 }
 
 std::int64_t moments(OptimizerKind kind) {
-  return kind == OptimizerKind::adamw ? 2 : kind == OptimizerKind::momentum ? 1 : 0;
+  switch (kind) {
+    case OptimizerKind::sgd:
+      return 0;
+    case OptimizerKind::momentum:
+    case OptimizerKind::lars:
+      return 1;
+    case OptimizerKind::adamw:
+    case OptimizerKind::lamb:
+      break;
+  }
+  return 2;
+}
+
+// Elements of a rank's reduction groups: in its buffers, padding included, and in its part of the update.
+struct GroupElements {
+  std::int64_t held = 0, updated = 0;
+  void add(const Deck& deck, std::int64_t elements, std::int64_t ranks) {
+    const std::int64_t parts = update_parts(deck, ranks);
+    const std::int64_t part = ceil_divide(elements, parts);
+    held += part * parts;
+    updated += deck.optimizer.shard.kind == UpdateShard::Kind::none ? elements : part;
+  }
+};
+
+// Ranks over which a reduction group's gradients are summed.
+std::int64_t ranks_of(const GroupKey& key, const DenseShape& dense, const MoeShape& moe) {
+  std::int64_t ranks = key.row_block;
+  if (key.has(Axis::data)) ranks *= dense.data;
+  if (key.has(Axis::depth)) ranks *= dense.depth;
+  if (key.has(Axis::row)) ranks *= dense.row;
+  if (key.has(Axis::col)) ranks *= dense.col;
+  if (key.has(Axis::replica)) ranks *= moe.replica;
+  return ranks;
 }
 
 // What the optimizer keeps for a parameter, in elements of the accumulate type: moments, and the masters of bf16.
@@ -180,24 +216,23 @@ MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordin
   const std::int64_t stages = deck.parallel.stages;
   const std::int64_t in_flight = std::min<std::int64_t>(stages, deck.batch.micro_batches);
 
-  std::int64_t elements = 0;
-  for (const auto& [ranks, count] : held_parameters(deck, here)) elements += count;
+  GroupElements all;
+  std::map<GroupKey, std::int64_t> held = held_parameters(deck, here);
   KeptElements kept = kept_for_backward(deck, here, deck.batch.micro);
   for (const LayerCost& layer : graph.layers) {
     if (layer.kind != LayerKind::experts) continue;
-    elements += ceil_divide(layer.matrix_parameters, dense.size() / dense.data) +
-                ceil_divide(layer.expert_parameters, moe.size() / moe.replica);
+    held[{Axis::data}] += ceil_divide(layer.matrix_parameters, dense.size() / dense.data);
+    held[{Axis::replica}] += ceil_divide(layer.expert_parameters, moe.size() / moe.replica);
     const std::int64_t tokens = deck.batch.micro * graph.tokens_per_sample;
     kept.compute += tokens * (ceil_divide(layer.kept_stream, dense.col) + ceil_divide(layer.kept_features, dense.row));
     kept.accumulate += tokens * layer.kept_statistics;
   }
-  elements = ceil_divide(elements, stages);
-  const std::int64_t updated = deck.optimizer.shard == "data" ? ceil_divide(elements, dense.data) : elements;
+  for (const auto& [key, elements] : held) all.add(deck, ceil_divide(elements, stages), ranks_of(key, dense, moe));
 
   MemoryPerRank memory;
-  memory.parameters = elements * bytes.compute;
-  memory.gradients = elements * bytes.accumulate;
-  memory.optimizer = updated * kept_by_optimizer(deck) * bytes.accumulate;
+  memory.parameters = all.held * bytes.compute;
+  memory.gradients = all.held * bytes.accumulate;
+  memory.optimizer = all.updated * kept_by_optimizer(deck) * bytes.accumulate;
   memory.activations =
       ceil_divide(in_flight * (kept.compute * bytes.compute + kept.accumulate * bytes.accumulate), stages);
   return memory;

@@ -2,6 +2,8 @@
 
 #include "base/error.hpp"
 #include "base/snap.hpp"
+#include "deck/derive.hpp"
+#include "kernels/vector.hpp"
 #include "model/units.hpp"
 
 namespace fourfold {
@@ -41,7 +43,9 @@ Model<T>::Model(const Deck& deck, const GridComms& comms, Pool& pool)
     if (!deck.model.tie_embeddings) table = nullptr;
     units_.push_back(make_head(context, deck_, table));
   }
-  store_.allocate(pool);
+  store_.allocate(pool, [&](const GroupKey& key) {
+    return key.empty() ? std::int64_t{1} : update_parts(deck_, comms.group(key).size());
+  });
 }
 
 template <class T>

@@ -1,5 +1,9 @@
 #include "optim/optimizer.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
 #include "kernels/update.hpp"
 #include "kernels/vector.hpp"
 
@@ -12,67 +16,156 @@ kernels::Vector<T> slice(const Tensor<T>& tensor, Index begin, Index size) {
   return kernels::Vector<T>(tensor.data() + begin, size);
 }
 
+bool adaptive(OptimizerKind kind) {
+  return kind == OptimizerKind::lars || kind == OptimizerKind::lamb;
+}
+
 }  // namespace
 
 template <class T>
-Optimizer<T>::Optimizer(const OptimizerDeck& deck, const NumericsDeck& numerics, ParamStore<T>& store, Pool& pool)
-    : deck_(deck), numerics_(numerics), store_(store) {
-  const Space space;
-  const auto make = [&](std::vector<Tensor<T>>& tensors, const char* kind) {
-    for (const ParamGroup<T>& group : store.groups()) {
-      tensors.emplace_back(pool, MemoryTag::optimizer, 1, group.values.size());
-      kernels::fill<T>(space, T{0}, tensors.back().vector());
-    }
-    for (const Param<T>& param : store.params()) {
-      const Tensor<T>& tensor = tensors[static_cast<std::size_t>(param.group)];
-      const auto size = static_cast<Index>(param.value.extent(0));
-      states_.push_back({kind, &param, slice(tensor, param.group_offset, size)});
-    }
-  };
-  if (deck.kind != OptimizerKind::sgd) make(first_, "m");
-  if (deck.kind == OptimizerKind::adamw) make(second_, "v");
+Optimizer<T>::Optimizer(const OptimizerDeck& deck, const NumericsDeck& numerics, const UpdatePlan& plan,
+                        const TensorSums<T>& sums, ParamStore<T>& store, Pool& pool)
+    : deck_(deck), numerics_(numerics), plan_(plan), sums_(sums), store_(store), pool_(pool) {
+  const bool second = deck.kind == OptimizerKind::adamw || deck.kind == OptimizerKind::lamb;
+  if (deck.kind != OptimizerKind::sgd) make_states(pool, first_, "m");
+  if (second) make_states(pool, second_, "v");
+  make_runs();
+}
 
-  std::size_t index = 0;
-  for (const ParamGroup<T>& group : store.groups()) {
-    for (const Param<T>* param : group.params) {
-      const auto size = static_cast<Index>(param->value.extent(0));
-      const double decay = param->decays ? deck.weight_decay : 0.0;
-      const bool joins = !runs_.empty() && runs_.back().group == index && runs_.back().decay == decay &&
-                         runs_.back().begin + runs_.back().size == param->group_offset;
-      if (joins) {
-        runs_.back().size += size;
-      } else {
-        runs_.push_back({index, param->group_offset, size, decay});
-      }
-    }
-    ++index;
+template <class T>
+void Optimizer<T>::make_states(Pool& pool, std::vector<Tensor<T>>& tensors, const char* kind) {
+  for (std::size_t g = 0; g < store_.groups().size(); ++g) {
+    tensors.emplace_back(pool, MemoryTag::optimizer, 1, plan_.group(g).mine.size());
+    kernels::fill<T>(Space(), T{0}, tensors.back().vector());
   }
+  for (const Param<T>& param : store_.params()) {
+    const auto group = static_cast<std::size_t>(param.group);
+    const GroupPlan& plan = plan_.group(group);
+    const Range range = range_in_part(param, plan);
+    const Index begin = range.empty() ? 0 : param.group_offset + range.begin - plan.mine.begin;
+    states_.push_back({kind, &param, part_of_shard(param.spec.shard, range), plan.copies,
+                       slice(tensors[group], begin, range.size())});
+  }
+}
+
+template <class T>
+void Optimizer<T>::make_runs() {
+  std::size_t index = 0;
+  for (const Param<T>& param : store_.params()) {
+    const std::size_t tensor = sums_.place(index++);
+    const auto group = static_cast<std::size_t>(param.group);
+    const Range range = range_in_part(param, plan_.group(group));
+    if (range.empty()) continue;
+    const double decay = param.decays ? deck_.weight_decay : 0.0;
+    runs_.push_back(
+        {group, param.group_offset + range.begin, range.size(), decay, adaptive(deck_.kind) && param.decays, tensor});
+  }
+  // Group by group, in the buffers' order; neighbours that are updated alike become one run.
+  std::stable_sort(runs_.begin(), runs_.end(), [](const Run& a, const Run& b) { return a.group < b.group; });
+  std::vector<Run> joined;
+  for (const Run& run : runs_) {
+    const bool joins = !joined.empty() && !run.adapts && !joined.back().adapts && joined.back().group == run.group &&
+                       joined.back().decay == run.decay && joined.back().begin + joined.back().size == run.begin;
+    if (joins) {
+      joined.back().size += run.size;
+    } else {
+      joined.push_back(run);
+    }
+  }
+  runs_ = std::move(joined);
+}
+
+template <class T>
+kernels::Vector<T> Optimizer<T>::in_part(const std::vector<Tensor<T>>& tensors, const Run& run) const {
+  return slice(tensors[run.group], run.begin - plan_.group(run.group).mine.begin, run.size);
+}
+
+template <class T>
+std::vector<double> Optimizer<T>::norms(double scale) const {
+  using A = kernels::Acc<T>;
+  const Space space;
+  std::vector<double> both = sums_.compute(2, [&](const Param<T>& param, Range range, double* sums) {
+    if (!param.decays || range.empty()) return;
+    const auto group = static_cast<std::size_t>(param.group);
+    const Index begin = param.group_offset + range.begin;
+    sums[0] += kernels::sum_squares<T>(space, kernels::Vector<const T>(param.value.data() + range.begin, range.size()));
+    if (deck_.kind == OptimizerKind::lars) {
+      sums[1] +=
+          kernels::sum_squares<A>(space, kernels::Vector<const A>(param.grad.data() + range.begin, range.size()));
+    } else {
+      const T* u = direction_[group].data() + begin - plan_.group(group).mine.begin;
+      sums[1] += kernels::sum_squares<T>(space, kernels::Vector<const T>(u, range.size()));
+    }
+  });
+  for (double& sum : both) sum = std::sqrt(sum);
+  if (deck_.kind == OptimizerKind::lars) {
+    for (std::size_t i = 1; i < both.size(); i += 2) both[i] *= scale;
+  }
+  return both;
 }
 
 template <class T>
 void Optimizer<T>::update(std::int64_t step, double rate, double scale) {
   using A = kernels::Acc<T>;
   const Space space;
+  const auto gradient = [&](const Run& run) {
+    return kernels::Vector<const A>(store_.groups()[run.group].grads.data() + run.begin, run.size);
+  };
+  const auto options = [&](const Run& run) {
+    return kernels::AdamW{rate, deck_.beta1, deck_.beta2, deck_.eps, run.decay, step};
+  };
+  if (deck_.kind == OptimizerKind::lamb) {
+    for (std::size_t g = 0; g < store_.groups().size(); ++g) {
+      direction_.emplace_back(pool_, MemoryTag::buffers, 1, plan_.group(g).mine.size());
+    }
+    for (const Run& run : runs_) {
+      const kernels::Vector<const T> w(store_.groups()[run.group].values.data() + run.begin, run.size);
+      kernels::lamb_direction<T>(space, gradient(run), scale, options(run), w, in_part(first_, run),
+                                 in_part(second_, run), in_part(direction_, run));
+    }
+  }
+  const std::vector<double> norms_of = adaptive(deck_.kind) ? norms(scale) : std::vector<double>();
+
   for (const Run& run : runs_) {
-    ParamGroup<T>& group = store_.groups()[run.group];
-    const kernels::Vector<const A> grad(group.grads.data() + run.begin, run.size);
-    const kernels::Vector<T> w = slice(group.values, run.begin, run.size);
+    const kernels::Vector<const A> grad = gradient(run);
+    const kernels::Vector<T> w = slice(store_.groups()[run.group].values, run.begin, run.size);
+    const double weight = run.adapts ? norms_of[2 * run.tensor] : 0.0;
+    const double other = run.adapts ? norms_of[2 * run.tensor + 1] : 0.0;
+    const bool adapt = weight > 0 && other > 0;
     switch (deck_.kind) {
       case OptimizerKind::sgd:
         kernels::sgd_update<T>(space, grad, scale, rate, run.decay, w);
         break;
       case OptimizerKind::momentum:
-        kernels::momentum_update<T>(space, grad, scale, rate, deck_.momentum, run.decay, w,
-                                    slice(first_[run.group], run.begin, run.size));
+        kernels::momentum_update<T>(space, grad, scale, rate, deck_.momentum, run.decay, w, in_part(first_, run));
         break;
       case OptimizerKind::adamw:
-        kernels::adamw_update<T>(space, grad, scale, {rate, deck_.beta1, deck_.beta2, deck_.eps, run.decay, step}, w,
-                                 slice(first_[run.group], run.begin, run.size),
-                                 slice(second_[run.group], run.begin, run.size));
+        kernels::adamw_update<T>(space, grad, scale, options(run), w, in_part(first_, run), in_part(second_, run));
+        break;
+      case OptimizerKind::lars: {
+        const double trust = adapt ? deck_.trust * weight / (other + run.decay * weight) : 1.0;
+        kernels::lars_update<T>(space, grad, scale, rate * trust, deck_.momentum, run.decay, w, in_part(first_, run));
+        break;
+      }
+      case OptimizerKind::lamb:
+        kernels::step_along<T>(space, adapt ? rate * weight / other : rate, in_part(direction_, run), w);
         break;
     }
     if (numerics_.snap) kernels::snap<T>(space, *numerics_.snap, w);
   }
+  direction_.clear();
+}
+
+template <class T>
+void gather_values(const UpdatePlan& plan, ParamStore<T>& store, ValueGather when) {
+  Space().fence();  // the parts are complete
+  for (std::size_t g = 0; g < store.groups().size(); ++g) {
+    if (!plan.group(g).sharded) continue;
+    ParamGroup<T>& group = store.groups()[g];
+    const std::span<T> values(group.values.data(), static_cast<std::size_t>(group.values.size()));
+    *group.arriving = start_gather_parts<T>(plan.group(g), values, Phase::update);
+  }
+  if (when == ValueGather::eager) store.finish_gathers();
 }
 
 template <class T>
@@ -87,5 +180,7 @@ std::int64_t Optimizer<T>::update_bytes() const {
 
 template class Optimizer<float>;
 template class Optimizer<double>;
+template void gather_values<float>(const UpdatePlan&, ParamStore<float>&, ValueGather);
+template void gather_values<double>(const UpdatePlan&, ParamStore<double>&, ValueGather);
 
 }  // namespace fourfold

@@ -1,5 +1,6 @@
-// SGD, momentum and AdamW on the parameters' flat buffers (formulas: kernels/update.hpp). Weight decay only on
-// parameters that decay.
+// SGD, momentum, AdamW, LARS and LAMB on this rank's part of the parameters' flat buffers (formulas:
+// kernels/update.hpp). Weight decay only on parameters that decay (two or more dims); LARS and LAMB adapt the rate of
+// those alone, tensor by tensor, with the norms of the whole logical tensors.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,8 @@
 #include <vector>
 
 #include "deck/deck.hpp"
+#include "optim/tensor_sums.hpp"
+#include "optim/update_plan.hpp"
 #include "tensor/param.hpp"
 
 namespace fourfold {
@@ -17,15 +20,21 @@ class Optimizer {
  public:
   // One parameter's part of one kind of state; a checkpoint holds it as /optimizer/KIND/NAME.
   struct State {
-    std::string kind;                 // "m", "v"; momentum keeps its velocity in "m"
-    const Param<T>* param = nullptr;  // same shard as its value
+    std::string kind;  // "m", "v"; momentum and lars keep their velocity in "m"
+    const Param<T>* param = nullptr;
+    Shard shard;                           // of the parameter's logical tensor; empty where another rank has it
+    const Communicator* copies = nullptr;  // the ranks with the same elements; nullptr: this one alone
     kernels::Vector<T> values;
   };
 
-  // State is allocated (MemoryTag::optimizer) and zero. Keeps a reference to `store`.
-  Optimizer(const OptimizerDeck& deck, const NumericsDeck& numerics, ParamStore<T>& store, Pool& pool);
+  // State of this rank's part is allocated (MemoryTag::optimizer) and zero. Keeps references to `plan`, `sums` and
+  // `store`.
+  Optimizer(const OptimizerDeck& deck, const NumericsDeck& numerics, const UpdatePlan& plan, const TensorSums<T>& sums,
+            ParamStore<T>& store, Pool& pool);
 
-  // One step: w from reduced gradients times `scale` (the clip factor). `step` counts from 1 (AdamW's bias correction).
+  // One step of this rank's part: w from reduced gradients times `scale` (the clip factor). `step` counts from 1
+  // (AdamW's and LAMB's bias correction). Collective over the world for LARS and LAMB. With a sharded update the other
+  // parts of the values are old until they are gathered (start_gather_values).
   void update(std::int64_t step, double rate, double scale);
 
   // What one update moves through memory: gradients are read, weights and states read and written.
@@ -35,19 +44,36 @@ class Optimizer {
   const std::vector<State>& states() const { return states_; }
 
  private:
-  // Neighbours in a group's buffers with the same decay: one kernel call.
+  // Neighbours in a group's part that are updated alike: one kernel call.
   struct Run {
     std::size_t group = 0;
-    Index begin = 0, size = 0;
+    Index begin = 0, size = 0;  // in the group's buffers
     double decay = 0;
+    bool adapts = false;
+    std::size_t tensor = 0;  // of TensorSums::tensors(), where it adapts
   };
+
+  void make_runs();
+  void make_states(Pool& pool, std::vector<Tensor<T>>& tensors, const char* kind);
+  kernels::Vector<T> in_part(const std::vector<Tensor<T>>& tensors, const Run& run) const;
+  // |w| and |g| (lars), |w| and |u| (lamb) of every tensor, by TensorSums.
+  std::vector<double> norms(double scale) const;
 
   OptimizerDeck deck_;
   NumericsDeck numerics_;
+  const UpdatePlan& plan_;
+  const TensorSums<T>& sums_;
   ParamStore<T>& store_;
+  Pool& pool_;
   std::vector<Run> runs_;
   std::vector<Tensor<T>> first_, second_;  // per group; empty where the kind has none
+  std::vector<Tensor<T>> direction_;       // per group, of lamb, while a step lasts
   std::vector<State> states_;
 };
+
+// After the update: every rank's part of the values to all ranks that sum the group's gradients. eager: complete on
+// return. lazy: under way; Param::use() and ParamStore::finish_gathers() wait.
+template <class T>
+void gather_values(const UpdatePlan& plan, ParamStore<T>& store, ValueGather when);
 
 }  // namespace fourfold

@@ -12,12 +12,15 @@
 namespace fourfold {
 
 template <class T>
-Reducer<T>::Reducer(const NumericsDeck& numerics, const GridComms& comms, ParamStore<T>& store,
-                    std::int64_t bucket_bytes)
-    : numerics_(numerics),
+Reducer<T>::Reducer(const Deck& deck, const UpdatePlan& plan, const GridComms& comms, ParamStore<T>& store, Pool& pool)
+    : numerics_(deck.numerics),
+      plan_(plan),
       comms_(comms),
       store_(store),
-      bucket_elements_(std::max<std::int64_t>(1, bucket_bytes / static_cast<std::int64_t>(sizeof(kernels::Acc<T>)))) {}
+      pool_(pool),
+      bucket_elements_(
+          std::max<std::int64_t>(1, deck.comm.bucket_bytes / static_cast<std::int64_t>(sizeof(kernels::Acc<T>)))),
+      overlap_(deck.parallel.overlap) {}
 
 template <class T>
 void Reducer<T>::reduce() {
@@ -26,24 +29,28 @@ void Reducer<T>::reduce() {
   const Summation summation = numerics_.deterministic ? Summation::deterministic : Summation::fast;
   const Space space;
   space.fence();  // the gradients are complete
-  std::vector<Pending> sums;
-  for (ParamGroup<T>& group : store_.groups()) {
-    if (group.sum_over.empty()) continue;
-    const Communicator& ranks = comms_.group(group.sum_over);
-    if (ranks.size() == 1) continue;
-    const std::span<A> all(group.grads.data(), static_cast<std::size_t>(group.grads.size()));
-    for (std::int64_t begin = 0; begin < group.grads.size(); begin += bucket_elements_) {
-      const std::int64_t size = std::min(bucket_elements_, group.grads.size() - begin);
-      sums.push_back(
-          start_all_reduce_sum<A>(ranks, all.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(size)),
-                                  summation, Phase::gradient));
-    }
+  const auto buffer = [&](std::size_t g) {
+    ParamGroup<T>& group = store_.groups()[g];
+    return std::span<A>(group.grads.data(), static_cast<std::size_t>(group.grads.size()));
+  };
+  const std::size_t groups = store_.groups().size();
+  std::vector<Pending> sums, gathers;
+  for (std::size_t g = 0; g < groups; ++g) {
+    sums.push_back(start_reduce_to_part<A>(plan_.group(g), buffer(g), bucket_elements_, overlap_, summation, pool_));
   }
-  for (Pending& sum : sums) sum.wait();
-  if (numerics_.snap) {
-    for (ParamGroup<T>& group : store_.groups()) {
-      kernels::snap<A>(space, snap_gradient_bits(*numerics_.snap), group.grads.vector());
-    }
+  for (std::size_t g = 0; g < groups; ++g) {
+    sums[g].wait();
+    if (plan_.group(g).sharded) continue;
+    gathers.push_back(start_gather_parts<A>(plan_.group(g), buffer(g), Phase::gradient));
+    if (!overlap_) gathers.back().wait();
+  }
+  for (Pending& gather : gathers) gather.wait();
+  if (!numerics_.snap) return;
+  for (std::size_t g = 0; g < groups; ++g) {
+    ParamGroup<T>& group = store_.groups()[g];
+    const Range mine = plan_.group(g).mine;
+    kernels::snap<A>(space, snap_gradient_bits(*numerics_.snap),
+                     kernels::Vector<A>(group.grads.data() + mine.begin, mine.size()));
   }
 }
 

@@ -1,7 +1,7 @@
 // Sums gradients over ranks: the one place where it happens.
 //
-// Each reduction group's flat buffer is cut into buckets of a fixed number of bytes; the sums of all buckets of all
-// groups are started in one order on every rank, then waited for. In deterministic mode bucket sizes change no bit.
+// Each reduction group's flat buffer takes the way of its GroupPlan (update_plan.hpp), cut into buckets of a fixed
+// number of bytes, in one order on every rank. In deterministic mode neither bucket sizes nor overlap change a bit.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,19 @@
 #include "base/snap.hpp"
 #include "comm/grid_comms.hpp"
 #include "deck/deck.hpp"
+#include "optim/update_plan.hpp"
 #include "tensor/param.hpp"
 
 namespace fourfold {
 
-inline constexpr std::int64_t kGradientBucketBytes = std::int64_t{4} << 20;
-
 template <class T>
 class Reducer {
  public:
-  // Keeps references to `comms` and `store`.
-  Reducer(const NumericsDeck& numerics, const GridComms& comms, ParamStore<T>& store,
-          std::int64_t bucket_bytes = kGradientBucketBytes);
+  // Keeps references to all but the deck: numerics, comm.bucket_bytes, parallel.overlap.
+  Reducer(const Deck& deck, const UpdatePlan& plan, const GridComms& comms, ParamStore<T>& store, Pool& pool);
 
-  // Every Param's grad becomes the sum over the ranks of its axes. Collective over the grid. Errors: fail_all (error)
+  // Every Param's grad becomes the sum over the ranks of its axes; with a sharded update only in this rank's part, and
+  // the rest is left with partial sums. Collective over the grid. Errors: fail_all (error)
   // when a snapped run leaves the range in which its sums are exact.
   void reduce();
 
@@ -30,9 +29,12 @@ class Reducer {
   void check_range() const;
 
   NumericsDeck numerics_;
+  const UpdatePlan& plan_;
   const GridComms& comms_;
   ParamStore<T>& store_;
+  Pool& pool_;
   std::int64_t bucket_elements_;
+  bool overlap_;
 };
 
 }  // namespace fourfold

@@ -19,7 +19,7 @@ Param<T>* ParamStore<T>::declare(ParamSpec&& spec) {
 }
 
 template <class T>
-void ParamStore<T>::allocate(Pool& pool) {
+void ParamStore<T>::allocate(Pool& pool, const PartsOfGroup& parts) {
   FOURFOLD_ASSERT(groups_.empty(), "parameters are allocated once");
   std::map<GroupKey, Index> group_of;
   std::vector<Index> sizes;
@@ -34,14 +34,22 @@ void ParamStore<T>::allocate(Pool& pool) {
     param.group_offset = sizes[static_cast<std::size_t>(param.group)];
     sizes[static_cast<std::size_t>(param.group)] += param.spec.shard.size();
   }
+  const Space space;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    groups_[g].values = Tensor<T>(pool, MemoryTag::parameters, 1, sizes[g]);
-    groups_[g].grads = Tensor<kernels::Acc<T>>(pool, MemoryTag::gradients, 1, sizes[g]);
+    ParamGroup<T>& group = groups_[g];
+    const Index cut = parts ? parts(group.sum_over) : 1;
+    const Index padded = (sizes[g] + cut - 1) / cut * cut;
+    group.size = sizes[g];
+    group.values = Tensor<T>(pool, MemoryTag::parameters, 1, padded);
+    group.grads = Tensor<kernels::Acc<T>>(pool, MemoryTag::gradients, 1, padded);
+    group.arriving = std::make_shared<Pending>();
+    kernels::fill<T>(space, T{0}, kernels::Vector<T>(group.values.data() + group.size, padded - group.size));
   }
   for (Param<T>& param : params_) {
     ParamGroup<T>& group = groups_[static_cast<std::size_t>(param.group)];
     const Index size = param.spec.shard.size();
     group.params.push_back(&param);
+    param.arriving = group.arriving;
     param.value = kernels::Vector<T>(group.values.data() + param.group_offset, size);
     param.grad = kernels::Vector<kernels::Acc<T>>(group.grads.data() + param.group_offset, size);
     auto host = Kokkos::create_mirror_view(param.value);
@@ -57,6 +65,11 @@ void ParamStore<T>::zero_gradients() {
   for (ParamGroup<T>& group : groups_) {
     kernels::fill<kernels::Acc<T>>(space, kernels::Acc<T>{0}, group.grads.vector());
   }
+}
+
+template <class T>
+void ParamStore<T>::finish_gathers() {
+  for (ParamGroup<T>& group : groups_) group.arriving->wait();
 }
 
 template class ParamStore<float>;

@@ -2,13 +2,18 @@
 // and one of gradients for each reduction group (parameters whose gradients are summed over the same axes), in
 // declaration order. One reducer reads the groups; a layer only scatters its weights' gradients over depth, the adjoint
 // of gathering them.
+//
+// Values may still be on their way from the ranks that updated them (optimizer.gather: lazy). Whoever reads values asks
+// Param::use(), or calls ParamStore::finish_gathers() first.
 #pragma once
 
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "comm/collectives.hpp"
 #include "grid/axes.hpp"
 #include "grid/partition.hpp"
 #include "tensor/tensor.hpp"
@@ -35,31 +40,46 @@ struct Param {
   bool decays = false;  // weight decay: tensors of two or more dims
   kernels::Vector<T> value;
   kernels::Vector<kernels::Acc<T>> grad;
-  Index group = 0;         // index in ParamStore::groups()
-  Index group_offset = 0;  // of its first element in the group's buffers
+  Index group = 0;                    // index in ParamStore::groups()
+  Index group_offset = 0;             // of its first element in the group's buffers
+  std::shared_ptr<Pending> arriving;  // of its group: the gather of values that others updated
+
+  // The values, once they have arrived.
+  const kernels::Vector<T>& use() const {
+    arriving->wait();
+    return value;
+  }
 };
 
-// The flat buffers of one reduction group; params are side by side in declaration order.
+// The flat buffers of one reduction group; params are side by side in declaration order, padding (zeros) after them.
 template <class T>
 struct ParamGroup {
   GroupKey sum_over;
+  Index size = 0;  // elements of the params; the buffers may be longer
   Tensor<T> values;
   Tensor<kernels::Acc<T>> grads;
   std::vector<Param<T>*> params;
+  std::shared_ptr<Pending> arriving;
 };
+
+// Into how many equal parts the buffers of a group are cut: they are padded to a multiple of it.
+using PartsOfGroup = std::function<std::int64_t(const GroupKey&)>;
 
 template <class T>
 class ParamStore {
  public:
   // The handle stays valid for the store's life; its views are set by allocate(). Errors: assertion on a name twice.
   Param<T>* declare(ParamSpec&& spec);
-  // Lays out and fills the initial values; gradients are zero. Once, after the last declaration.
-  void allocate(Pool& pool);
+  // Lays out and fills the initial values; gradients are zero. Once, after the last declaration. An empty `parts`: no
+  // padding.
+  void allocate(Pool& pool, const PartsOfGroup& parts = {});
   void zero_gradients();
+  void finish_gathers();
 
   std::deque<Param<T>>& params() { return params_; }
   const std::deque<Param<T>>& params() const { return params_; }
   std::vector<ParamGroup<T>>& groups() { return groups_; }
+  const std::vector<ParamGroup<T>>& groups() const { return groups_; }
 
  private:
   std::deque<Param<T>> params_;

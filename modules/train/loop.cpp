@@ -55,7 +55,7 @@ class Session {
         flops_per_token_(static_cast<double>(describe(deck.model).training_flops())) {
     if (deck.debug.record == 0) return;
     record_.emplace(trainer_.model().params(), &trainer_.optimizer(), comms);
-    record_->add_gradients(trainer_.model().params(), comms);
+    record_->add_gradients(trainer_.plan());
   }
 
   ExitCode run() {
@@ -183,7 +183,7 @@ class Session {
     const Space space;
     std::string bad;
     for (const Param<T>& param : trainer_.model().params().params()) {
-      const kernels::Vector<const T> values(param.value.data(), param.value.extent(0));
+      const kernels::Vector<const T> values(param.use().data(), param.value.extent(0));
       if (bad.empty() && kernels::count_nonfinite<T>(space, values) > 0) bad = param.spec.name;
     }
     if (agree_any(world_, !bad.empty())) {

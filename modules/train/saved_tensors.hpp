@@ -15,19 +15,23 @@ namespace fourfold {
 template <class T>
 class SavedTensors {
  public:
-  // Without an optimizer: parameters alone (load with {"/optimizer"} skipped).
+  // Without an optimizer: parameters alone (load with {"/optimizer"} skipped). Keeps a reference to `params`.
   SavedTensors(ParamStore<T>& params, const Optimizer<T>* optimizer, const GridComms& comms);
-  // Also the reduced gradients of the last step, /gradients/NAME, before clipping: a record to compare runs by.
-  void add_gradients(ParamStore<T>& params, const GridComms& comms);
+  // Also the reduced gradients of the last step, /gradients/NAME, before clipping: a record to compare runs by. Each
+  // rank has those of its part of the update.
+  void add_gradients(const UpdatePlan& plan);
 
   const std::vector<checkpoint::NamedShard>& shards() const { return shards_; }
-  void to_host() const;    // before a save
+  void to_host() const;    // before a save; waits for values that are under way
   void to_device() const;  // after a load
 
  private:
   using Host = typename kernels::Vector<T>::HostMirror;
-  void add(const std::string& name, const ParamSpec& spec, kernels::Vector<T> values, const GridComms& comms);
+  // `copies`: the ranks with the same elements (nullptr: this one alone); each writes its part of them.
+  void add(const std::string& name, const Shard& shard, bool owner, const Communicator* copies,
+           kernels::Vector<T> values);
 
+  ParamStore<T>& params_;
   std::vector<kernels::Vector<T>> device_;
   std::vector<Host> host_;
   std::vector<checkpoint::NamedShard> shards_;

@@ -1,6 +1,7 @@
 #include "train/trainer.hpp"
 
 #include <cmath>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -36,9 +37,17 @@ Trainer<T>::Trainer(const Deck& deck, const GridComms& comms, const Loader& load
       pool_(pool),
       trace_(trace),
       model_(deck, comms, pool),
-      reducer_(deck.numerics, comms, model_.params()),
-      norm_(deck.numerics, comms, model_.params()),
-      optimizer_(deck.optimizer, deck.numerics, model_.params(), pool) {}
+      plan_(deck, comms, model_.params()),
+      tensor_sums_(plan_, comms, model_.params()),
+      reducer_(deck, plan_, comms, model_.params(), pool),
+      norm_(deck.numerics, comms, tensor_sums_),
+      optimizer_(deck.optimizer, deck.numerics, plan_, tensor_sums_, model_.params(), pool) {}
+
+// The plan's communicators go before the values: nothing may be under way on them.
+template <class T>
+Trainer<T>::~Trainer() {
+  if (std::uncaught_exceptions() == 0) model_.params().finish_gathers();
+}
 
 template <class T>
 void Trainer<T>::resume(std::int64_t steps_done, std::int64_t cursor) {
@@ -89,6 +98,7 @@ StepReport Trainer<T>::step() {
     report.learning_rate = learning_rate(deck_.optimizer, deck_.run.steps, report.step);
     optimizer_.update(report.step, report.learning_rate, clip_factor(deck_.optimizer.clip, report.grad_norm));
     comms_.clock().compute(kNumberType<T>, 0, optimizer_.update_bytes());
+    gather_values(plan_, model_.params(), deck_.optimizer.gather);
   }
   Space().fence();
   steps_done_ = report.step;

@@ -32,6 +32,10 @@ class Trainer {
   // Collective over the grid. `deck` is resolved for the grid. Keeps references to all but the deck.
   Trainer(const Deck& deck, const GridComms& comms, const Loader& loader, Pool& pool, Trace& trace);
 
+  ~Trainer();  // waits for values that are under way
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
   // The next step. Collective. Errors: fail_all (error) before the update where loss or gradient is not finite, with
   // the first such tensor; where a snapped run leaves its exact range.
   StepReport step();
@@ -43,6 +47,7 @@ class Trainer {
 
   Model<T>& model() { return model_; }
   Optimizer<T>& optimizer() { return optimizer_; }
+  UpdatePlan& plan() { return plan_; }
 
  private:
   LossSum run_micro_batch(StepReport& report, std::int64_t index, double loss_scale, Batch& batch);
@@ -55,6 +60,8 @@ class Trainer {
   Pool& pool_;
   Trace& trace_;
   Model<T> model_;
+  UpdatePlan plan_;
+  TensorSums<T> tensor_sums_;
   Reducer<T> reducer_;
   GradientNorm<T> norm_;
   Optimizer<T> optimizer_;

@@ -50,6 +50,9 @@ Value random_value(const DeckKey& key, Engine& engine) {
       return random_text(engine);
     case KeyType::choice:
       return key.choices[engine() % key.choices.size()];
+    case KeyType::counted_choice:
+      if (engine() % 2 == 0) return NamedCount{key.counted, random_integer(key.limits, engine)};
+      return NamedCount{key.choices[engine() % key.choices.size()], 0};
     case KeyType::texts: {
       std::vector<std::string> list(entries);
       for (std::string& entry : list) entry = random_text(engine);

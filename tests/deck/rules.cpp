@@ -305,6 +305,52 @@ TEST(Rules, DepthThatSplitsSequences) {
   expect_fault({"parallel.dense.depth=4", "batch.global=6"}, "batch.global", {"8 coordinates"}, 8);
 }
 
+TEST(Rules, TorusHoldsTheRanksAndTheWeights) {
+  const std::string torus = "comm.gradient.algorithm=torus2d";
+  const auto read = [&](std::vector<std::string> more, std::int64_t ranks) {
+    more.insert(more.end(), {torus, "batch.global=24"});
+    return read_small(more, ranks);
+  };
+  for (const int row : {1, 2, 4}) {
+    for (int x = 1; x <= 12; ++x) {
+      for (int y = 1; y <= 12; ++y) {
+        const std::string dims = "comm.gradient.dims=[" + to_string(x) + ", " + to_string(y) + "]";
+        const ReadResult result = read({entry("parallel.dense.row", row), dims}, 12);
+        EXPECT_EQ(has_fault(result, "comm.gradient.dims"), x * y != 12 || x % row != 0) << row << " " << dims;
+        EXPECT_EQ(result.deck.comm.model_stride, row);
+      }
+    }
+  }
+  expect_fault({torus}, "comm.gradient.dims", {"must be given", "legal: [1, 4], [2, 2], [4, 1]"}, 4);
+  expect_fault({torus, "comm.gradient.dims=[2, 2]", "comm.gradient.model_stride=2"}, "comm.gradient.model_stride",
+               {"depth x row x col = 1"}, 4);
+  expect_legal({"comm.gradient.dims=[3, 3]"}, 4);  // without torus2d nobody looks at them
+}
+
+TEST(Rules, PartialShardsDivideTheDataAxis) {
+  for (int n = 1; n <= 13; ++n) {
+    const ReadResult result =
+        read_small({"optimizer.shard={data_partial: " + to_string(n) + "}", "batch.global=24"}, 12);
+    EXPECT_EQ(has_fault(result, "optimizer.shard"), 12 % n != 0) << n;
+    EXPECT_EQ(result.deck.optimizer.shard, (UpdateShard{UpdateShard::Kind::data_partial, n}));
+  }
+  expect_fault({"optimizer.shard={data_partial: 3}"}, "optimizer.shard", {"legal: 1, 2, 4;", "nearest: 2"}, 4);
+  expect_fault({"optimizer.shard={data_partial: 2}", "comm.gradient.algorithm=two_level"}, "optimizer.shard",
+               {"type data, or comm.gradient.algorithm: flat"}, 4);
+}
+
+// You et al. 2020: other moments for lamb, where the deck does not give them.
+TEST(Rules, DefaultsOfLamb) {
+  EXPECT_EQ(read_small({}).deck.optimizer.beta2, 0.95);
+  const OptimizerDeck lamb = read_small({"optimizer.kind=lamb"}).deck.optimizer;
+  EXPECT_EQ(lamb.beta1, 0.9);
+  EXPECT_EQ(lamb.beta2, 0.999);
+  EXPECT_EQ(lamb.eps, 1e-6);
+  const OptimizerDeck given = read_small({"optimizer={kind: lamb, betas: [0.8, 0.95], eps: 1e-9}"}).deck.optimizer;
+  EXPECT_EQ(given.beta2, 0.95);
+  EXPECT_EQ(given.eps, 1e-9);
+}
+
 TEST(Rules, BatchWithoutARankCount) {
   expect_fault({"batch={global: 64, micro: 3}"}, "batch.micro", {"1, 2, 4, 8, 16, 32, 64"}, std::nullopt);
   expect_fault({"batch.global=7", "parallel.dense.depth=2"}, "batch.global", {"6 or 8"}, std::nullopt);

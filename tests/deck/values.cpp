@@ -48,6 +48,19 @@ TEST(Values, Booleans) {
   expect_fault({"run.trace=Off"}, "run.trace", {"type false"});
 }
 
+TEST(Values, ChoicesWithACount) {
+  using Kind = UpdateShard::Kind;
+  EXPECT_EQ(read_small({"optimizer.shard=data"}).deck.optimizer.shard, (UpdateShard{Kind::data, 0}));
+  EXPECT_EQ(read_small({"optimizer.shard={data_partial: 1}"}).deck.optimizer.shard,
+            (UpdateShard{Kind::data_partial, 1}));
+  for (const std::string text : {"dataa", "[data]", "{data: 2}", "{data_partial: 1, none: 2}", "{}", "2", "~"}) {
+    expect_fault({"optimizer.shard=" + text}, "optimizer.shard", {"one of none, data, {data_partial: 1 or more}"});
+  }
+  expect_fault({"optimizer.shard=data_partial"}, "optimizer.shard", {"it takes a count"});
+  expect_fault({"optimizer.shard={data_partial: 0}"}, "optimizer.shard", {"data_partial: 0 is out of range"});
+  expect_fault({"optimizer.shard={data_partial: 1.5}"}, "optimizer.shard", {"1.5 is not an integer"});
+}
+
 TEST(Values, TextsAndLists) {
   EXPECT_EQ(read_small({"run.name=2026"}).deck.run.name, "2026");
   EXPECT_EQ(read_small({"data.train=[a.txt, \"b c.txt\"]"}).deck.data.train,

@@ -159,11 +159,24 @@ TEST(Memory, ThreeClassesEachWithItsDivisor) {
   const std::int64_t matrices = 25129 * (width / 2) + layers * (4 * width * width + 8 * width) / 4;
   const std::int64_t vectors = sequence * width / 2 + layers * (4 * width / 2 + 3 * width / 2 + width / 2) + width;
   EXPECT_EQ(memory_per_rank(deck, graph).parameters, 4 * (matrices + experts / 4 + vectors));
-  deck.optimizer.shard = "data";
-  deck.parallel.dense = {3, 1, 1, 1};
-  deck.parallel.moe = MoeShape{3, 1, 1, 1};
-  const std::int64_t p = graph.parameters();
-  EXPECT_EQ(memory_per_rank(deck, graph).optimizer, 8 * ((p + 2) / 3));
+}
+
+// Matrices and vectors are groups of their own, each padded to whole parts.
+TEST(Memory, ShardedUpdate) {
+  Deck deck = gpt2_deck(5);
+  const Graph graph = describe(deck.model);
+  const std::int64_t vectors =
+      graph.sum(&LayerCost::vector_parameters) + 1024 * 768;  // positions are in the norms' group
+  const std::int64_t matrices = graph.parameters() - vectors;
+  const auto part = [](std::int64_t n, std::int64_t parts) { return (n + parts - 1) / parts; };
+  deck.optimizer.shard.kind = UpdateShard::Kind::data;
+  EXPECT_EQ(memory_per_rank(deck, graph).optimizer, 8 * (part(matrices, 5) + part(vectors, 5)));
+  EXPECT_EQ(memory_per_rank(deck, graph).parameters, 4 * 5 * (part(matrices, 5) + part(vectors, 5)));
+  deck.parallel.dense.data = 6;
+  deck.optimizer.shard = {UpdateShard::Kind::data_partial, 3};
+  EXPECT_EQ(memory_per_rank(deck, graph).optimizer, 8 * (part(matrices, 3) + part(vectors, 3)));
+  deck.optimizer.kind = OptimizerKind::lars;
+  EXPECT_EQ(memory_per_rank(deck, graph).optimizer, 4 * (part(matrices, 3) + part(vectors, 3)));
 }
 
 // What the layers say they keep is what a lone rank keeps.

@@ -5,9 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "comm/launch.hpp"
-#include "mpi_test.hpp"
-#include "optim/reducer.hpp"
 #include "small_store.hpp"
 
 namespace fourfold {
@@ -39,10 +36,13 @@ struct P24 {
     }
     store.allocate(pool);
     for (std::size_t i = 0; i < mine.size(); ++i) test::set_values(mine[i]->grad, grads_[i]);
-    Reducer<double>({}, comms, store).reduce();
   }
 
-  double norm() { return GradientNorm<double>({}, comms, store).compute().norm; }
+  double norm() {
+    test::Updating<double> updating({}, comms, store, pool);
+    updating.reducer.reduce();
+    return updating.norm.compute().norm;
+  }
 
  private:
   void declare(ParamSpec spec, std::vector<double> grad) {
@@ -69,46 +69,43 @@ TEST(GradientNorm, P24OrderOfTensors) {
   const Communicator& world = test::launch().world();
   if (world.size() != 4) GTEST_SKIP() << "four ranks";
   P24 p24(world, false, 8);
-  const GradientNorm<double> norm({}, p24.comms, p24.store);
-  EXPECT_EQ(norm.tensors(), (std::vector<std::string>{"norm", "split", "experts.0", "experts.1", "head"}));
+  const test::Updating<double> updating({}, p24.comms, p24.store, p24.pool);
+  EXPECT_EQ(updating.sums.tensors(), (std::vector<std::string>{"norm", "split", "experts.0", "experts.1", "head"}));
 }
 
 // Ranks that hold the same summed gradient: one of them counts it.
 TEST(GradientNorm, SummedCopiesCountOnce) {
   const Communicator& world = test::launch().world();
-  const GridComms comms(world,
-                        ProcessGrid({StageShape{DenseShape{.data = world.size()}, MoeShape{.replica = world.size()}}}),
-                        {{Axis::data}});
+  const GridComms comms = test::data_comms();
   MemoryLedger ledger;
   Pool pool(ledger);
   ParamStore<double> store;
   Param<double>* param = store.declare(test::whole_spec("a", {2}, {Axis::data}));
   store.allocate(pool);
   test::set_values(param->grad, {3.0, -4.0});
-  Reducer<double>({}, comms, store).reduce();
-  EXPECT_EQ(GradientNorm<double>({}, comms, store).compute().norm, 5.0 * world.size());
+  test::Updating<double> updating({}, comms, store, pool);
+  updating.reducer.reduce();
+  EXPECT_EQ(updating.norm.compute().norm, 5.0 * world.size());
 }
 
 // P62: the first tensor in global order whose gradient is not finite, on every rank, whichever rank made it.
 TEST(GradientNorm, P62NamesTheTensor) {
   const Communicator& world = test::launch().world();
-  const GridComms comms(world,
-                        ProcessGrid({StageShape{DenseShape{.data = world.size()}, MoeShape{.replica = world.size()}}}),
-                        {{Axis::data}});
+  const GridComms comms = test::data_comms();
   MemoryLedger ledger;
   Pool pool(ledger);
   ParamStore<float> store;
   std::vector<Param<float>*> params;
   for (const char* name : {"a", "b", "c"}) params.push_back(store.declare(test::whole_spec(name, {4}, {Axis::data})));
   store.allocate(pool);
-  const GradientNorm<float> norm({}, comms, store);
-  EXPECT_EQ(norm.compute().norm, 0.0);
+  test::Updating<float> updating({}, comms, store, pool);
+  EXPECT_EQ(updating.norm.compute().norm, 0.0);
   if (world.rank() == world.size() - 1) {
     test::set_values(params[2]->grad, {1, std::numeric_limits<double>::infinity(), 0, 0});
     test::set_values(params[1]->grad, {0, 0, 0, std::numeric_limits<double>::quiet_NaN()});
   }
-  Reducer<float>({}, comms, store).reduce();
-  const NormReport report = norm.compute();
+  updating.reducer.reduce();
+  const NormReport report = updating.norm.compute();
   EXPECT_FALSE(std::isfinite(report.norm));
   EXPECT_EQ(report.first_non_finite, "b");
 }

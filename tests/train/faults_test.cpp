@@ -59,7 +59,7 @@ class Training {
         pool_(memory_),
         trainer_(deck, comms_, loader_, pool_, trace_),
         saved_(trainer_.model().params(), &trainer_.optimizer(), comms_) {
-    saved_.add_gradients(trainer_.model().params(), comms_);
+    saved_.add_gradients(trainer_.plan());
   }
 
   Trainer<double>& trainer() { return trainer_; }
@@ -128,8 +128,9 @@ TEST(KnownFaults, P23NormGradientsUnderSequenceSharding) {
     for (int step = 0; step < (test::full() ? 20 : 4); ++step) ASSERT_EQ(right.check(right.step()), "");
 
     Training wrong(deck, world());
-    for (ParamGroup<double>& group : wrong.params().groups()) {
-      if (group.sum_over.has(Axis::row)) group.sum_over = GroupKey{Axis::data, Axis::depth};
+    for (std::size_t g = 0; g < wrong.params().groups().size(); ++g) {
+      if (!wrong.params().groups()[g].sum_over.has(Axis::row)) continue;
+      wrong.trainer().plan().group(g).sum = &wrong.comms().group(GroupKey{Axis::data, Axis::depth});
     }
     const std::string message = wrong.check(wrong.step());
     EXPECT_TRUE(message.starts_with("step 1: replicas differ: ")) << message;

@@ -143,8 +143,9 @@ Volume run_layer(const Product& p, const DenseShape& g, bool swapped, Summation 
       context, {even_segment(context, "w.weight", p.n, orientation.out, [](std::int64_t) { return 0.5; })}, p.k,
       {orientation, false, true});
   store.allocate(pool);
-  NumericsDeck numerics;
-  numerics.deterministic = summation == Summation::deterministic;
+  Deck deck;
+  deck.numerics.deterministic = summation == Summation::deterministic;
+  const UpdatePlan plan(deck, comms, store);
   const int coordinates = g.data * g.depth;
   const int mine = comms.here()[Axis::data] * g.depth + comms.here()[Axis::depth];
   const Index rows = part(p.m, coordinates, mine).size();
@@ -159,7 +160,7 @@ Volume run_layer(const Product& p, const DenseShape& g, bool swapped, Summation 
   layer.backward_input(y, kept);
   layer.backward_weight(kept);
   deferred.finish();
-  Reducer<double>(numerics, comms, store).reduce();
+  Reducer<double>(deck, plan, comms, store, pool).reduce();
   expect_as_mpi_saw_it(ledger);
   expect_equal(of_ledger(ledger, swapped), exact_parts(p, rows, comms.here(), g, swapped));
   return of_ledger(ledger, swapped);

@@ -16,6 +16,7 @@
 #include "runs.hpp"
 #include "train/restart.hpp"
 #include "train/saved_tensors.hpp"
+#include "train/trainer.hpp"
 
 namespace fourfold {
 namespace {
@@ -109,9 +110,10 @@ test::Tensors newest_tensors(const Deck& deck, const Communicator& ranks) {
   const GridComms comms = test::grid_comms(deck, ranks);
   MemoryLedger ledger;
   Pool pool(ledger);
-  Model<double> model(deck, comms, pool);
-  Optimizer<double> optimizer(deck.optimizer, deck.numerics, model.params(), pool);
-  const SavedTensors<double> saved(model.params(), &optimizer, comms);
+  const Loader loader(deck);
+  Trace trace;
+  Trainer<double> trainer(deck, comms, loader, pool, trace);
+  const SavedTensors<double> saved(trainer.model().params(), &trainer.optimizer(), comms);
   EXPECT_TRUE(checkpoint::load_newest(ranks, checkpoint_folder(deck), saved.shards()).loaded);
   test::Tensors tensors;
   for (const checkpoint::NamedShard& shard : saved.shards()) {

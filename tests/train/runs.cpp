@@ -25,6 +25,19 @@ std::vector<double> host_copy(V view) {
   return std::vector<double>(host.data(), host.data() + host.extent(0));
 }
 
+// A sharded update leaves each rank its part of the sums.
+template <class T>
+void gather_gradients(Trainer<T>& trainer) {
+  ParamStore<T>& store = trainer.model().params();
+  for (std::size_t g = 0; g < store.groups().size(); ++g) {
+    if (!trainer.plan().group(g).sharded) continue;
+    const Tensor<T>& grads = store.groups()[g].grads;
+    start_gather_parts<T>(trainer.plan().group(g), {grads.data(), static_cast<std::size_t>(grads.size())},
+                          Phase::control)
+        .wait();
+  }
+}
+
 }  // namespace
 
 Deck deck_of(const std::string& yaml, const std::vector<std::string>& overrides, int ranks) {
@@ -108,9 +121,10 @@ std::vector<StepRecord> run_typed(const Deck& deck, const Communicator& world, i
   for (int step = 0; step < steps; ++step) {
     const StepReport report = trainer.step();
     StepRecord record{report.loss, report.grad_norm, {}, {}};
+    gather_gradients(trainer);
     for (const Param<T>& param : trainer.model().params().params()) {
       record.gradients[param.spec.name] = host_copy(param.grad);
-      record.weights[param.spec.name] = host_copy(param.value);
+      record.weights[param.spec.name] = host_copy(param.use());
     }
     records.push_back(std::move(record));
   }

@@ -1,0 +1,291 @@
+// Training with a sharded update, and with sums of gradients in levels, gives the serial run's numbers; checkpoints
+// move between all of them; `check` knows the bytes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "comm/agree.hpp"
+#include "comm/collectives.hpp"
+#include "comm/launch.hpp"
+#include "model/describe.hpp"
+#include "mpi_test.hpp"
+#include "runs.hpp"
+#include "test_support.hpp"
+#include "train/restart.hpp"
+#include "train/saved_tensors.hpp"
+#include "train/trainer.hpp"
+
+namespace fourfold {
+namespace {
+
+namespace fs = std::filesystem;
+using Overrides = std::vector<std::string>;
+
+const Communicator& world() {
+  return test::launch().world();
+}
+
+std::string t0_fp64() {
+  std::ifstream file(std::string(FOURFOLD_SOURCE_DIR) + "/inputs/t0.yaml");
+  std::stringstream stream;
+  stream << file.rdbuf();
+  std::string text = stream.str();
+  const std::string fp32 = "compute: fp32";
+  return text.replace(text.find(fp32), fp32.size(), "compute: fp64");
+}
+
+struct Case {
+  DenseShape grid;
+  Overrides update;  // shard, gather, algorithm
+};
+
+std::string name(const Case& c) {
+  std::string text = "data " + std::to_string(c.grid.data) + " depth " + std::to_string(c.grid.depth) + " row " +
+                     std::to_string(c.grid.row) + " col " + std::to_string(c.grid.col);
+  for (const std::string& each : c.update) text += " " + each;
+  return text;
+}
+
+Overrides overrides(const Case& c, const Overrides& more) {
+  Overrides list{
+      "parallel.dense.data=" + std::to_string(c.grid.data), "parallel.dense.depth=" + std::to_string(c.grid.depth),
+      "parallel.dense.row=" + std::to_string(c.grid.row), "parallel.dense.col=" + std::to_string(c.grid.col)};
+  list.insert(list.end(), c.update.begin(), c.update.end());
+  list.insert(list.end(), more.begin(), more.end());
+  return list;
+}
+
+// All grids of the launch's ranks that cut the batch, with every way to update and to sum.
+std::vector<Case> cases(int global) {
+  std::vector<Case> all;
+  for (const DenseShape& grid : dense_factorisations(world().size())) {
+    if (global % grid.coordinates() != 0 || 8 % grid.row != 0) continue;
+    all.push_back({grid, {"optimizer.shard=data"}});
+    all.push_back({grid, {"optimizer.shard=data", "optimizer.gather=lazy", "comm.gradient.algorithm=two_level"}});
+    for (int n = 2; n < grid.data; ++n) {
+      if (grid.data % n == 0) {
+        all.push_back({grid, {"optimizer.shard={data_partial: " + std::to_string(n) + "}", "optimizer.gather=lazy"}});
+      }
+    }
+    const int stride = grid.depth * grid.row * grid.col;
+    for (int y = 2; y <= grid.data; ++y) {
+      if (grid.data % y != 0) continue;
+      const std::string dims =
+          "comm.gradient.dims=[" + std::to_string(grid.data / y * stride) + ", " + std::to_string(y) + "]";
+      all.push_back({grid, {"comm.gradient.algorithm=torus2d", dims}});
+      all.push_back({grid, {"comm.gradient.algorithm=torus2d", dims, "optimizer.shard=data", "optimizer.gather=lazy"}});
+    }
+  }
+  return all;
+}
+
+template <class Compare>
+void compare(const std::string& yaml, const Overrides& more, int steps, const std::vector<Case>& chosen,
+             Compare compare_steps) {
+  const Communicator alone(world(), {world().rank()}, "alone");
+  const auto reference = test::run_steps(test::deck_of(yaml, more, 1), alone, steps);
+  for (const Case& c : chosen) {
+    SCOPED_TRACE(name(c));
+    test::Shards shards;
+    const auto records =
+        test::run_steps(test::deck_of(yaml, overrides(c, more), world().size()), world(), steps, &shards);
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      SCOPED_TRACE("step " + std::to_string(i + 1));
+      test::StepRecord expected = reference[i];
+      expected.gradients = test::held_part(reference[i].gradients, shards);
+      expected.weights = test::held_part(reference[i].weights, shards);
+      compare_steps(expected, records[i]);
+      if (testing::Test::HasFailure()) return;  // one grid's first step says enough
+    }
+  }
+}
+
+void expect_bitwise(const test::StepRecord& a, const test::StepRecord& b) {
+  EXPECT_EQ(a.loss, b.loss);
+  EXPECT_EQ(a.grad_norm, b.grad_norm);
+  EXPECT_EQ(a.gradients, b.gradients);
+  EXPECT_EQ(a.weights, b.weights);
+}
+
+void expect_close(const test::StepRecord& a, const test::StepRecord& b) {
+  constexpr double kTolerance = 1e-11;
+  EXPECT_LE(std::abs(a.loss - b.loss), kTolerance * std::abs(a.loss));
+  EXPECT_LE(std::abs(a.grad_norm - b.grad_norm), kTolerance * a.grad_norm);
+  EXPECT_LE(test::difference(a.gradients, b.gradients), kTolerance);
+  EXPECT_LE(test::difference(a.weights, b.weights), kTolerance);
+}
+
+TEST(Sharded, DyadicBitForBit) {
+  const std::vector<Case> all = cases(48);
+  compare(test::dyadic_mlp(), {}, 12, test::sample(all, 6), expect_bitwise);
+  compare(test::dyadic_embedding(true), {}, 12, test::sample(all, 2), expect_bitwise);
+  compare(test::dyadic_embedding(false), {}, 12, test::sample(all, 2), expect_bitwise);
+}
+
+int t0_steps() {
+  return test::full() ? 50 : 3;
+}
+
+TEST(Sharded, TransformerTo1e11) {
+  compare(t0_fp64(), {}, t0_steps(), test::sample(cases(16), 4), expect_close);
+}
+TEST(Sharded, LambTo1e11) {
+  const Overrides lamb = {"optimizer={kind: lamb, lr: 1.0e-2, weight_decay: 0.01, clip: 1.0}"};
+  compare(t0_fp64(), lamb, t0_steps(), test::sample(cases(16), 4), expect_close);
+}
+TEST(Sharded, LarsTo1e11) {
+  const Overrides lars = {"optimizer={kind: lars, lr: 1.0, weight_decay: 0.0005, clip: 1.0}"};
+  compare(t0_fp64(), lars, t0_steps(), test::sample(cases(16), 3), expect_close);
+}
+
+// Not sharded either: the norms of whole tensors, whatever they are split over.
+TEST(Sharded, LambAndLarsOnEveryGrid) {
+  std::vector<Case> grids;
+  for (const Case& c : cases(16)) {
+    if (grids.empty() || !(grids.back().grid == c.grid)) grids.push_back({c.grid, {}});
+  }
+  compare(t0_fp64(), {"optimizer.kind=lamb"}, t0_steps(), test::sample(grids, 3), expect_close);
+  compare(t0_fp64(), {"optimizer.kind=lars"}, t0_steps(), test::sample(grids, 3), expect_close);
+}
+
+// Deterministic: any bucket, overlap or not, the gather early or late: the same bits on the same ranks.
+TEST(Sharded, BucketsOverlapAndGatherChangeNoBit) {
+  const std::string data = "parallel.dense.data=" + std::to_string(world().size());
+  const std::string global = "batch.global=" + std::to_string(world().size() * 2);
+  for (const std::string shard : {"none", "data"}) {
+    std::vector<test::StepRecord> first;
+    for (const Overrides& how : {Overrides{}, Overrides{"comm.bucket_bytes=640"},
+                                 Overrides{"comm.bucket_bytes=5000", "parallel.overlap=false"},
+                                 Overrides{"parallel.overlap=false", "optimizer.gather=lazy"}}) {
+      Overrides list{"numerics.deterministic=true", "optimizer.shard=" + shard, data, global};
+      list.insert(list.end(), how.begin(), how.end());
+      const auto records = test::run_steps(test::deck_of(test::small_transformer(), list, world().size()), world(), 3);
+      if (first.empty()) first = records;
+      for (std::size_t i = 0; i < records.size(); ++i) expect_bitwise(first[i], records[i]);
+    }
+  }
+}
+
+// What the memory ledger counts is what `check` says, where the grid is all data; three optimizers of 2, 1, 0 moments.
+TEST(Sharded, CheckKnowsTheBytes) {
+  for (const std::string kind : {"lamb", "momentum", "sgd"}) {
+    for (const std::string shard : {"none", "data", "{data_partial: 2}"}) {
+      if (shard[0] == '{' && world().size() % 2 != 0) continue;
+      for (const std::string positions : {"rope", "learned"}) {
+        const Deck deck = test::deck_of(test::small_transformer(),
+                                        {"optimizer.kind=" + kind, "optimizer.shard=" + shard, "model.bias=all",
+                                         "model.positions=" + positions, "batch.global=48"},
+                                        world().size());
+        const GridComms comms = test::grid_comms(deck, world());
+        const Loader loader(deck);
+        MemoryLedger ledger;
+        Pool pool(ledger);
+        Trace trace;
+        const Trainer<double> trainer(deck, comms, loader, pool, trace);
+        const MemoryPerRank memory = memory_per_rank(deck, describe(deck.model));
+        EXPECT_EQ(ledger.live(MemoryTag::parameters), memory.parameters) << kind << " " << shard;
+        EXPECT_EQ(ledger.live(MemoryTag::gradients), memory.gradients) << kind << " " << shard;
+        EXPECT_EQ(ledger.live(MemoryTag::optimizer), memory.optimizer) << kind << " " << shard;
+      }
+    }
+  }
+}
+
+std::string bytes_of(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  EXPECT_TRUE(stream) << file;
+  return std::string(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
+}
+
+// One layout's part of the journey: load `from` (none at the start), save at once to `copy`, train on, save to `to`.
+std::vector<double> leg(const Communicator& ranks, const Overrides& update, const std::string& folder,
+                        const std::string& from, const std::string& copy, int steps, const std::string& to) {
+  Overrides list{"run.folder=" + folder + "/" + from};
+  list.insert(list.end(), update.begin(), update.end());
+  Deck deck = test::deck_of(test::small_transformer(), list, ranks.size());
+  const GridComms comms = test::grid_comms(deck, ranks);
+  const Loader loader(deck);
+  MemoryLedger ledger;
+  Pool pool(ledger);
+  Trace trace;
+  Trainer<double> trainer(deck, comms, loader, pool, trace);
+  const SavedTensors<double> saved(trainer.model().params(), &trainer.optimizer(), comms);
+  const auto save = [&](const std::string& name) {
+    saved.to_host();
+    checkpoint::State state;
+    state.numbers["cursor"] = trainer.cursor();
+    state.texts["schedule"] = schedule_text(deck);
+    state.texts["data"] = loader.fingerprint().text;
+    checkpoint::SaveOptions options;
+    options.run = "journey";
+    if (ranks.rank() == 0) fs::create_directories(folder + "/" + name + "/checkpoints");
+    barrier(ranks, Phase::control);
+    checkpoint::save(ranks, folder + "/" + name + "/checkpoints", trainer.steps_done(), saved.shards(), state, options);
+  };
+  if (!copy.empty()) {
+    const auto position = load_newest_checkpoint(ranks, deck, loader, saved.shards(), {});
+    EXPECT_TRUE(position);
+    saved.to_device();
+    trainer.resume(position->step, position->cursor);
+    save(copy);
+  }
+  std::vector<double> losses;
+  for (int i = 0; i < steps; ++i) losses.push_back(trainer.step().loss);
+  if (!to.empty()) save(to);
+  return losses;
+}
+
+// Saved on 4 ranks, resumed on 3 and on 8 with other parts: weights and moments as read are those saved to the bit (a
+// checkpoint written at once is the same file), and training goes on as the serial run does.
+TEST(Sharded, CheckpointsMoveBetweenAllParts) {
+  if (world().size() != 8) GTEST_SKIP() << "eight ranks";
+  std::string folder = (fs::temp_directory_path() / "fourfold_sharded_XXXXXX").string();
+  if (world().rank() == 0 && mkdtemp(folder.data()) == nullptr) folder.clear();
+  folder = broadcast_string(world(), folder);
+  const Communicator alone(world(), {world().rank()}, "alone");
+  for (const std::string kind : {"adamw", "lars"}) {
+    const std::string optimizer = "optimizer.kind=" + kind;
+    std::vector<double> serial;
+    for (const auto& record : test::run_steps(test::deck_of(test::small_transformer(), {optimizer}, 1), alone, 5)) {
+      serial.push_back(record.loss);
+    }
+    const auto saved = [&](const std::string& name) {
+      return folder + "/" + kind + "_" + name + "/checkpoints/step_00000003.h5";
+    };
+    const auto go = [&](int ranks, Overrides update, const std::string& from, const std::string& copy, int steps,
+                        const std::string& to) {
+      update.push_back(optimizer);
+      const auto in = [&](const std::string& each) { return each.empty() ? each : kind + "_" + each; };
+      test::on_ranks(ranks, [&](const Communicator& group) {
+        const auto losses = leg(group, update, folder, in(from), in(copy), steps, in(to));
+        for (std::size_t i = 0; i < losses.size(); ++i) {
+          const double expected = serial[copy.empty() ? i : 3 + i];
+          EXPECT_NEAR(losses[i], expected, 1e-11 * expected) << ranks << " ranks, loss " << i;
+        }
+      });
+    };
+    go(4, {"optimizer.shard=data", "optimizer.gather=lazy"}, "none", "", 3, "four");
+    go(3, {"optimizer.shard=data"}, "four", "three", 2, "");
+    go(8, {"optimizer.shard={data_partial: 4}"}, "four", "eight", 2, "");
+    std::vector<std::string> copies = {"three", "eight"};
+    if (test::full() || kind == "lars") {
+      go(8, {"optimizer.shard=data", "parallel.dense.depth=2", "parallel.dense.row=2"}, "four", "grid", 2, "");
+      go(1, {}, "four", "one", 2, "");
+      copies.insert(copies.end(), {"grid", "one"});
+    }
+    if (world().rank() != 0) continue;
+    for (const std::string& other : copies) {
+      EXPECT_EQ(bytes_of(saved("four")), bytes_of(saved(other))) << kind << ", " << other;
+    }
+  }
+  barrier(world(), Phase::control);
+  std::error_code ignored;
+  if (world().rank() == 0) fs::remove_all(folder, ignored);
+}
+
+}  // namespace
+}  // namespace fourfold
