@@ -42,6 +42,16 @@ for deck in "$inputs"/*.yaml; do
   cmp -s "$work/out" "$work/resolved.yaml" || fail "$deck: the resolved deck does not resolve to itself"
 done
 
+# Hosts: a machine file's nodes, or those of the allocation around it; many ranks are shortened.
+two_level=emulate.machine=$inputs/machines/two_level.yaml
+expect 0 '^# +4 +0 .* \| two_level node 1$' "$fourfold" check "$quickstart" --ranks 8 "$two_level"
+expect 0 '^# +5 +0 .* \| nid008$' env SLURM_JOB_NODELIST='nid[007-008]' SLURM_TASKS_PER_NODE='4(x2)' \
+  "$fourfold" check "$quickstart" --ranks 8
+expect 0 'ranks left out$' "$fourfold" check "$quickstart" batch.global=100 --ranks 100
+expect 0 '^# +50 +0 ' "$fourfold" check "$quickstart" batch.global=100 --ranks 100 --all-ranks
+expect 2 'two_level has 16 nodes x 4 ranks = 64, but the job has 128' "$fourfold" check "$quickstart" batch.global=128 \
+  --ranks 128 "$two_level"
+
 "$fourfold" check --all-keys >"$work/all_keys.yaml"
 cmp "$work/all_keys.yaml" "$inputs/all_keys.yaml" || fail "inputs/all_keys.yaml is not what the program writes"
 
