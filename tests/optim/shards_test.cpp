@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "base/error.hpp"
 #include "base/random.hpp"
 #include "comm/collectives.hpp"
 #include "comm/ledger.hpp"
@@ -158,6 +159,58 @@ TEST(Torus2d, EqualsTheFlatSumAndMovesItsBytes) {
       expect_torus<float>(mesh, shard, Summation::deterministic);
     }
   }
+}
+
+// Nodes of a machine file: the sum inside them, then between them, and back. Unequal nodes are refused by all ranks.
+TEST(TwoLevel, EqualsTheFlatSumAndMovesLessBetweenNodes) {
+  struct Nodes {
+    int ranks, per_node, row;
+  };
+  const int real = world().size();
+  for (const Nodes& n : {Nodes{4, 2, 1}, Nodes{6, 2, 1}, Nodes{6, 3, 1}, Nodes{8, 4, 1}, Nodes{8, 4, 2}, Nodes{4, 1, 1},
+                         Nodes{4, 3, 1}}) {
+    if (n.ranks > real) continue;
+    test::launch().emulate_nodes(n.per_node);
+    for (const Kind shard : {Kind::none, Kind::data}) {
+      on_ranks(n.ranks, [&](const Communicator& group) {
+        SCOPED_TRACE(std::to_string(n.ranks) + " ranks, " + std::to_string(n.per_node) + " a node, row " +
+                     std::to_string(n.row));
+        const GridComms comms = comms_of(group, {.data = n.ranks / n.row, .row = n.row});
+        Deck deck;
+        const Values<double> flat = sums_of<double>(deck, comms, dyadic);
+        deck.comm.gradient = GradientAlgorithm::two_level;
+        deck.optimizer.shard.kind = shard;
+        if (n.ranks % n.per_node != 0) {
+          EXPECT_THROW(sums_of<double>(deck, comms, dyadic), Error);
+          return;
+        }
+        std::vector<Range> mine;
+        const Values<double> sums =
+            sums_of<double>(deck, comms, dyadic, [&](const ParamStore<double>& store, const UpdatePlan& plan) {
+              for (std::size_t g = 0; g < store.groups().size(); ++g) {
+                mine.push_back(intersect(plan.group(g).mine, Range{0, store.groups()[g].size}));
+              }
+              const std::int64_t inside = n.per_node / n.row, nodes = n.ranks / n.per_node;
+              if (inside == 1) return;
+              const std::int64_t padded = store.groups()[0].grads.size(), piece = padded / inside;
+              const CommLedger& ledger = group.ledger();
+              const auto moved = [&](Operation operation, const char* level) {
+                return ledger.sum(operation, level, Phase::gradient).ring_elements;
+              };
+              EXPECT_EQ(moved(Operation::reduce_scatter, "data:node"), padded - piece);
+              EXPECT_EQ(ledger.sum(Operation::reduce_scatter, "data:node", Phase::gradient).bytes_between_nodes, 0);
+              if (shard == Kind::none) {
+                EXPECT_EQ(moved(Operation::all_reduce, "data:nodes"), 2 * (piece - piece / nodes));
+                EXPECT_EQ(moved(Operation::all_gather, "data:node"), padded - piece);
+              } else {
+                EXPECT_EQ(moved(Operation::reduce_scatter, "data:nodes"), piece - piece / nodes);
+              }
+            });
+        EXPECT_EQ(sums, part_of(flat, mine));
+      });
+    }
+  }
+  test::launch().emulate_nodes(real);
 }
 
 // Any bucket, waited for at once or not: the same bits; and the coordinate order of the flat deterministic sum.
