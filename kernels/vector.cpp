@@ -118,8 +118,11 @@ Index count_nonfinite(const Space& space, Vector<const T> x) {
         const T* values = x.data() + block * kBlock;
         const Index count = n - block * kBlock < kBlock ? n - block * kBlock : kBlock;
         // x - x is 0 for a number and NaN for the rest; a block's count is exact in T.
-        total += static_cast<Index>(
-            lane_sum<T>(count, [=](Index j) { return values[j] - values[j] == T(0) ? T(0) : T(1); }));
+        const auto bad = [=](Index j) {
+          const T x_j = values[j];
+          return x_j - x_j == T(0) ? T(0) : T(1);  // NOLINT(misc-redundant-expression)
+        };
+        total += static_cast<Index>(lane_sum<T>(count, bad));
       },
       result);
   return result;
