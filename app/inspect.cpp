@@ -11,6 +11,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,7 @@ using checkpoint::TensorDifference;
 struct Arguments {
   std::string path;
   std::string other;
-  double tolerance = 0;  // 0: by the stored type
+  std::optional<double> tolerance;  // without: by the stored type
   bool verify = false;
 };
 
@@ -134,7 +135,7 @@ void compare_states(const std::string& folder_a, const std::string& folder_b, St
 
 // The bound that a run keeps to: by the type of its weights.
 double tolerance_of(const Arguments& arguments) {
-  if (arguments.tolerance > 0) return arguments.tolerance;
+  if (arguments.tolerance) return *arguments.tolerance;
   for (const std::string& folder : state_folders(arguments.path)) {
     for (const std::int64_t step : checkpoint::committed_steps(folder)) {
       for (const checkpoint::DatasetRecord& dataset : checkpoint::inspect_step(folder, step, false).datasets) {
@@ -186,7 +187,7 @@ Run inspect_command(CLI::App& line) {
                   "another such folder: the first step and tensor beyond the bound; exit code 1 where there is one");
   line.add_option("--tolerance", arguments->tolerance,
                   "largest |a - b| over the largest magnitude of the kind (gradients, weights, moments); "
-                  "without it 1e-11 for fp64, else 1e-5")
+                  "without it 1e-11 for fp64, else 1e-5; 0: bit for bit")
       ->check(CLI::NonNegativeNumber);
   return [arguments]() -> int {
     if (is_further_copy()) return static_cast<int>(ExitCode::done);

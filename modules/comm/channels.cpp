@@ -71,8 +71,8 @@ void Channels::progress() {
       const Link& link = clock_.machine().link(first->link);
       const Picoseconds ready = std::max(first->posted, channel.free);
       if (first->kind == VirtualOperation::Kind::send) {
-        first->end = ready + transfer_time(link, first->bytes);
-        first->stamp = {first->end + link.latency, first->bytes};
+        first->end = saturating_add(ready, transfer_time(link, first->bytes));
+        first->stamp = {saturating_add(first->end, link.latency), first->bytes};
         check(MPI_Isend(&first->stamp, kNoticeBytes, MPI_BYTE, first->peer, kTagNotice + first->tag, first->group->comm,
                         &first->requests.emplace_back(MPI_REQUEST_NULL)),
               *first);
@@ -86,7 +86,7 @@ void Channels::progress() {
           start = std::max(start, notice.ready);
           bytes = std::max(bytes, notice.bytes);
         }
-        first->end = start + collective_time(link, bytes, first->steps);
+        first->end = saturating_add(start, collective_time(link, bytes, first->steps));
       }
       channel.free = first->end;
       channel.posted.pop_front();

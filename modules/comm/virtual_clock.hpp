@@ -35,7 +35,7 @@ class VirtualClock {
 
   // A kernel's work, on operands of this type: FLOPs, and bytes read and written.
   void compute(NumberType type, std::int64_t flops, std::int64_t bytes) {
-    if (machine_ && pauses_ == 0) now_ += kernel_time(*machine_, type, flops, bytes);
+    if (machine_ && pauses_ == 0) now_ = saturating_add(now_, kernel_time(*machine_, type, flops, bytes));
   }
   Picoseconds now() const { return now_; }
   // Waits until `end`; returns for how long.

@@ -474,11 +474,17 @@ void batch_rules(const Check& check) {
 
 void machine_rule(const Check& check) {
   const std::optional<Machine>& machine = check.deck.emulate.description;
-  const std::optional<std::int64_t> ranks = check.ranks ? check.ranks : deck_ranks(check.deck);
-  if (!machine || !ranks || *ranks <= machine->ranks()) return;
+  const ParallelDeck& parallel = check.deck.parallel;
+  if (!machine) return;
+  // Where the ranks decide parallel.dense.data, one of it at least.
+  const std::int64_t ranks = check.ranks ? *check.ranks
+                                         : deck_ranks(check.deck)
+                                               .value_or(capped_product({parallel.stages, parallel.dense.depth,
+                                                                         parallel.dense.row, parallel.dense.col}));
+  if (ranks <= machine->ranks()) return;
   check.add("emulate.machine", machine->name + " has " + number(machine->nodes) + " nodes x " +
                                    number(machine->ranks_per_node) + " ranks = " + number(machine->ranks()) +
-                                   ", but the job has " + number(*ranks) + "; name a larger machine");
+                                   ", but the job has " + number(ranks) + "; name a larger machine");
 }
 
 }  // namespace

@@ -245,7 +245,7 @@ std::vector<int> ProcessGrid::group(int rank, GroupKey key) const {
 }
 
 std::string ProcessGrid::table(int most, const std::vector<std::string>& hosts) const {
-  FOURFOLD_ASSERT(most >= 2 && (hosts.empty() || std::ssize(hosts) == ranks_), "two lines at least, a host a rank");
+  FOURFOLD_ASSERT(most >= 4 && (hosts.empty() || std::ssize(hosts) == ranks_), "four lines at least, a host a rank");
   std::string text = fmt::format("{:>7} {:>5} | {:>5} {:>5} {:>5} {:>5} | {:>7} {:>6} {:>5} {:>5}", "rank", "stage",
                                  "data", "depth", "row", "col", "replica", "expert", "row", "col");
   text += hosts.empty() ? "\n" : " | host\n";

@@ -29,6 +29,11 @@ Picoseconds time_at_rate(std::int64_t amount, std::int64_t rate) {
   return exact > static_cast<Wide>(most) ? most : static_cast<Picoseconds>(exact);
 }
 
+Picoseconds saturating_add(Picoseconds a, Picoseconds b) {
+  Picoseconds sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<Picoseconds>::max() : sum;
+}
+
 Picoseconds transfer_time(const Link& link, std::int64_t bytes) {
   return time_at_rate(bytes, link.bandwidth);
 }
@@ -38,7 +43,8 @@ Picoseconds kernel_time(const Machine& machine, NumberType type, std::int64_t fl
 }
 
 Picoseconds collective_time(const Link& link, std::int64_t ring_bytes, std::int64_t steps) {
-  return transfer_time(link, ring_bytes) + steps * link.latency;
+  // Latencies are up to a second, so that their sum fits; what does not fit together stays at the largest number.
+  return saturating_add(transfer_time(link, ring_bytes), steps * link.latency);
 }
 
 }  // namespace fourfold

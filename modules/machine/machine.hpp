@@ -43,6 +43,9 @@ struct Machine {
 // amount / rate, rounded up to the picosecond: the largest 64-bit integer where it does not fit. amount >= 0, rate > 0.
 Picoseconds time_at_rate(std::int64_t amount, std::int64_t rate);
 
+// The sum; the largest number where that does not fit.
+Picoseconds saturating_add(Picoseconds a, Picoseconds b);
+
 // How long `bytes` hold a channel of this link: n beta.
 Picoseconds transfer_time(const Link& link, std::int64_t bytes);
 

@@ -238,13 +238,15 @@ MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordin
   return memory;
 }
 
-// The first place on an axis has the longest parts; of tokens under depth_splits: sequence the last may have more.
+// The first place on an axis has the longest parts, but for tokens under depth_splits: sequence.
 MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph) {
-  Coordinates here;
-  const MemoryPerRank first = memory_of_rank(deck, graph, here);
-  here.depth = deck.parallel.dense.depth - 1;
-  const MemoryPerRank last = memory_of_rank(deck, graph, here);
-  return last.total() > first.total() ? last : first;
+  const bool tokens = deck.parallel.depth_splits == DepthSplits::sequence;
+  MemoryPerRank most;
+  for (Coordinates here; here.depth < (tokens ? deck.parallel.dense.depth : 1); ++here.depth) {
+    const MemoryPerRank memory = memory_of_rank(deck, graph, here);
+    if (memory.total() > most.total()) most = memory;
+  }
+  return most;
 }
 
 std::int64_t checkpoint_bytes(const Deck& deck, const Graph& graph) {

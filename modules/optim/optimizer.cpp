@@ -106,6 +106,7 @@ std::vector<double> Optimizer<T>::norms(double scale) const {
 
 template <class T>
 void Optimizer<T>::update(std::int64_t step, double rate, double scale) {
+  store_.finish_gathers();  // of groups that nobody used since the last step: they are about to change
   using A = kernels::Acc<T>;
   const Space space;
   const auto gradient = [&](const Run& run) {

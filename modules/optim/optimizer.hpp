@@ -34,7 +34,7 @@ class Optimizer {
 
   // One step of this rank's part: w from reduced gradients times `scale` (the clip factor). `step` counts from 1
   // (AdamW's and LAMB's bias correction). Collective over the world for LARS and LAMB. With a sharded update the other
-  // parts of the values are old until they are gathered (start_gather_values).
+  // parts of the values are old until they are gathered (gather_values).
   void update(std::int64_t step, double rate, double scale);
 
   // What one update moves through memory: gradients are read, weights and states read and written.

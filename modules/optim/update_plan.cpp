@@ -185,7 +185,6 @@ Pending start_reduce_to_part(const GroupPlan& plan, std::span<A> buffer, std::in
                buffer.subspan(static_cast<std::size_t>(mine.begin + begin), static_cast<std::size_t>(size)), sizes,
                summation, Phase::gradient),
            staging});
-      if (!overlap) make_room(0);
     }
     make_room(0);
   }

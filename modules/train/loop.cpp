@@ -153,6 +153,7 @@ class Session {
     set_progress(step(), "evaluation");
     const Stopwatch watch;
     const TraceScope scope(trace_, "evaluation", "evaluate", 0, step());
+    trainer_.model().params().finish_gathers();       // of the last step, so they count
     const VirtualClock::Pause pause(comms_.clock());  // the clock is of training steps
     const std::optional<EvalReport> report =
         evaluate(trainer_.model(), *loader_, comms_, pool_, [this] { return stop_.agreed(); });

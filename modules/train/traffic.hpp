@@ -26,7 +26,7 @@ struct TrafficReport {
   std::optional<Picoseconds> makespan;  // of the training steps, where a machine is emulated: the latest rank's clock
 };
 
-// Collective; the report is rank 0's, others get an empty one.
+// Collective; the report is rank 0's, others get the makespan alone.
 TrafficReport traffic_report(const Communicator& world);
 
 // A table for people, a line an axis.

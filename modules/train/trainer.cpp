@@ -112,9 +112,11 @@ StepReport Trainer<T>::step() {
 template <class T>
 std::int64_t Trainer<T>::targets_of_step() const {
   if (!loader_.drops_targets()) return loader_.targets_in_step(cursor_, 1, 0);
+  // Where depth coordinates share their samples, the first of them counts those.
+  const bool counts = deck_.parallel.depth_splits == DepthSplits::batch || comms_.here().depth == 0;
   const BatchCoordinate here = batch_coordinate(deck_.parallel, comms_);
-  const std::int64_t mine = loader_.targets_in_step(cursor_, here.count, here.index);
-  return sum_over_coordinates({0.0, mine}, comms_, Phase::forward).targets;
+  const std::int64_t mine = counts ? loader_.targets_in_step(cursor_, here.count, here.index) : 0;
+  return sum_over_coordinates({0.0, mine}, comms_, Phase::control).targets;
 }
 
 template <class T>

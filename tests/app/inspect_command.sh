@@ -45,6 +45,8 @@ expect 0 "all bytes read" "$fourfold" inspect one --verify
 expect 0 "^equal within 1.0e-11 on all 3 common steps" "$fourfold" inspect one --compare four
 expect 1 "^the runs part at step 1: " "$fourfold" inspect one --compare seed
 expect 1 "^  /gradients/" "$fourfold" inspect one --compare seed
+expect 1 "^the runs part at step" "$fourfold" inspect one --compare four --tolerance 0
+expect 0 "^equal within 0.0e\+00" "$fourfold" inspect one --compare one --tolerance 0
 expect 0 "^equal within 1.0e\+03" "$fourfold" inspect one --compare seed --tolerance 1000
 expect 2 "is neither the folder of a run nor one of checkpoints" "$fourfold" inspect nowhere
 expect 2 "PATH is required" "$fourfold" inspect

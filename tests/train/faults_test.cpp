@@ -151,15 +151,30 @@ TEST(KnownFaults, P25TokensAreWeightedEqually) {
   const std::string yaml = transformer(31, "loss: {goldfish: {k: 2, h: 3}}\n");
   const Communicator alone(world(), {world().rank()}, "alone");
   const auto expected = test::run_steps(test::deck_of(yaml, on_grid({}), 1), alone, 3);
-  const std::vector<DenseShape> grids = test::sample(dense_factorisations(8), 4);
-  for (const DenseShape& grid : grids) {
+  struct Case {
+    DenseShape grid;
+    std::int64_t micro_batches = 1;
+    std::string splits = "batch";
+  };
+  std::vector<Case> cases;
+  for (const DenseShape& grid : dense_factorisations(8)) {
     for (const std::int64_t micro_batches : {1, 2}) {
-      if (8 % (grid.coordinates() * micro_batches) != 0) continue;
-      SCOPED_TRACE(name(grid) + ", " + std::to_string(micro_batches) + " micro-batches");
+      if (8 % (grid.coordinates() * micro_batches) == 0) cases.push_back({grid, micro_batches});
+      if (grid.depth > 1 && 8 % (grid.data * micro_batches) == 0) cases.push_back({grid, micro_batches, "sequence"});
+    }
+  }
+  std::vector<Case> chosen = test::sample(cases, 6);
+  chosen.push_back({{.data = 2, .depth = 4}, 1, "sequence"});
+  for (const auto& [grid, micro_batches, splits] : chosen) {
+    {
+      SCOPED_TRACE(name(grid) + ", " + std::to_string(micro_batches) + " micro-batches, depth splits " + splits);
       test::Shards shards;
-      const auto records = test::run_steps(
-          test::deck_of(yaml, on_grid(grid, {"batch.micro_batches=" + std::to_string(micro_batches)}), 8), world(), 3,
-          &shards);
+      const auto records =
+          test::run_steps(test::deck_of(yaml,
+                                        on_grid(grid, {"batch.micro_batches=" + std::to_string(micro_batches),
+                                                       "parallel.depth_splits=" + splits}),
+                                        8),
+                          world(), 3, &shards);
       for (std::size_t i = 0; i < records.size(); ++i) {
         EXPECT_NEAR(records[i].loss, expected[i].loss, 1e-11 * expected[i].loss);
         EXPECT_NEAR(records[i].grad_norm, expected[i].grad_norm, 1e-11 * expected[i].grad_norm);
