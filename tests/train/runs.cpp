@@ -117,6 +117,7 @@ std::vector<StepRecord> run_typed(const Deck& deck, const Communicator& world, i
       (*shards)[param.spec.name] = param.spec.shard;
     }
   }
+  const bool lazy = deck.optimizer.gather == ValueGather::lazy;
   std::vector<StepRecord> records;
   for (int step = 0; step < steps; ++step) {
     const StepReport report = trainer.step();
@@ -124,6 +125,8 @@ std::vector<StepRecord> run_typed(const Deck& deck, const Communicator& world, i
     gather_gradients(trainer);
     for (const Param<T>& param : trainer.model().params().params()) {
       record.gradients[param.spec.name] = host_copy(param.grad);
+      // To read weights is to wait for them: a lazy gather is left to the next step's forward.
+      if (lazy && step + 1 < steps) continue;
       record.weights[param.spec.name] = host_copy(param.use());
     }
     records.push_back(std::move(record));

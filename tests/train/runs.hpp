@@ -24,7 +24,8 @@ using Tensors = std::map<std::string, std::vector<double>>;  // by name; what th
 
 struct StepRecord {
   double loss = 0, grad_norm = 0;
-  Tensors gradients, weights;  // reduced gradients before clipping; weights after the update
+  Tensors gradients, weights;  // reduced gradients before clipping; weights after the update (optimizer.gather lazy:
+                               // after the last step alone)
 };
 
 using Shards = std::map<std::string, Shard>;
