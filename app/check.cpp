@@ -59,7 +59,7 @@ std::string grid_text(const Deck& deck, bool all_ranks) {
       grid.ranks(), grid.stages(), dense.data, dense.depth, dense.row, dense.col, grid.stages(), moe.replica,
       moe.expert, moe.row, moe.col);
   const bool shorter = !all_ranks && grid.ranks() > kMostRanksShown;
-  return text + grid.table(shorter ? kMostRanksShown : std::max(grid.ranks(), 2), hosts_of(deck, grid.ranks())) +
+  return text + grid.table(shorter ? kMostRanksShown : std::max(grid.ranks(), 4), hosts_of(deck, grid.ranks())) +
          (shorter ? "(every rank with --all-ranks)\n" : "");
 }
 

@@ -78,7 +78,9 @@ std::map<std::int64_t, StepLine> metrics_of(const std::string& path) {
   std::ifstream file((fs::path(path) / "metrics.jsonl").string());
   for (std::string line; std::getline(file, line);) {
     const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
-    if (!entry.is_object() || entry.contains("event") || !entry.contains("loss")) continue;
+    const auto number = [&](const char* key) { return entry.contains(key) && entry.at(key).is_number(); };
+    if (!entry.is_object() || entry.contains("event")) continue;
+    if (!number("step") || !number("loss") || !number("grad_norm")) continue;
     steps[entry.at("step").get<std::int64_t>()] = {entry.at("loss").get<double>(), entry.at("grad_norm").get<double>()};
   }
   return steps;

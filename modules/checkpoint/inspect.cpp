@@ -119,6 +119,17 @@ std::map<std::string, DatasetRecord> by_name(const CommitRecord& record) {
   return datasets;
 }
 
+// verified_record, its errors with the file's name.
+CommitRecord named_record(const std::string& folder, std::int64_t step) {
+  try {
+    return verified_record(folder, step);
+  } catch (const Error& error) {
+    const std::string path = StepFiles(folder, step).data;
+    const std::string what = error.what();
+    fail_one(error.code(), what.find(path) == std::string::npos ? path + ": " + what : what);
+  }
+}
+
 }  // namespace
 
 std::vector<std::int64_t> committed_steps(const std::string& folder) {
@@ -126,7 +137,7 @@ std::vector<std::int64_t> committed_steps(const std::string& folder) {
 }
 
 CommitRecord inspect_step(const std::string& folder, std::int64_t step, bool contents) {
-  CommitRecord record = verified_record(folder, step);
+  CommitRecord record = named_record(folder, step);
   if (contents) verify_contents(StepFiles(folder, step).data, record);
   return record;
 }
@@ -139,7 +150,7 @@ double TensorDifference::relative() const {
 std::vector<TensorDifference> compare_steps(const std::string& folder_a, const std::string& folder_b,
                                             std::int64_t step) {
   const std::string path_a = StepFiles(folder_a, step).data, path_b = StepFiles(folder_b, step).data;
-  const auto in_a = by_name(verified_record(folder_a, step)), in_b = by_name(verified_record(folder_b, step));
+  const auto in_a = by_name(named_record(folder_a, step)), in_b = by_name(named_record(folder_b, step));
   std::set<std::string> kinds_a, kinds_b;
   for (const auto& entry : in_a) kinds_a.insert(kind_of(entry.first));
   for (const auto& entry : in_b) kinds_b.insert(kind_of(entry.first));

@@ -39,7 +39,10 @@ Metrics::Metrics(const std::string& folder, std::int64_t resumed_step) : path_(f
     const std::size_t end = text.find('\n', begin);
     const Json line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
                                   text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
-    if (line.is_object() && line.value("event", "") == "eval") evaluated_.insert(line.value("step", std::int64_t{0}));
+    // Lines that are not ours are left alone.
+    if (line.is_object() && line.value("event", Json()) == "eval" && line.value("step", Json()).is_number_integer()) {
+      evaluated_.insert(line.at("step").get<std::int64_t>());
+    }
     begin = end + 1;
   }
   file_.reset(std::fopen(path_.c_str(), "ab"));

@@ -9,6 +9,7 @@
 
 #include "base/log.hpp"
 #include "checkpoint/stage.hpp"
+#include "deck/keys.hpp"
 #include "deck/writer.hpp"
 #include "train/saved_tensors.hpp"
 
@@ -23,6 +24,10 @@ void require_same(bool allowed, const std::string& what, const std::string& save
            fmt::format("the {} of the checkpoint and of the deck differ; set the deck back, or say {} to go "
                        "on with the deck's.\nin the checkpoint:\n{}\nin the deck:\n{}",
                        what, option, saved, now));
+}
+
+std::string optimizer_kind(const Deck& deck) {
+  return std::get<std::string>(*find_key(deck_keys(), "optimizer.kind")->get(deck));
 }
 
 // "runs/a/checkpoints/step_00000100.h5"
@@ -84,6 +89,14 @@ std::optional<RunPosition> load_newest_checkpoint(const Communicator& world, con
   require_same(options.new_schedule, "learning-rate schedules", loaded.state.text("schedule"), schedule_text(deck),
                "--new-schedule");
   require_same(options.new_data, "data", loaded.state.text("data"), loader.fingerprint().text, "--new-data");
+  // The same moments mean other things to another optimizer.
+  if (const auto saved = loaded.state.texts.find("optimizer");
+      saved != loaded.state.texts.end() && saved->second != optimizer_kind(deck)) {
+    fail_all(ExitCode::input,
+             fmt::format("optimizer.kind: the checkpoint's states are {}'s, the deck asks for {}; set it "
+                         "back, or start a new run (run.folder)",
+                         saved->second, optimizer_kind(deck)));
+  }
   const RunPosition position{loaded.state.integer("step"), loaded.state.integer("cursor")};
   log_info(fmt::format("restart from step {} ({}, {:.1f} s)", position.step, loaded.source.path, loaded.seconds));
   return position;
@@ -123,6 +136,7 @@ checkpoint::SaveReport save_checkpoint(const Communicator& world, const Deck& de
   state.texts["data"] = loader.fingerprint().text;
   state.texts["deck"] = write_deck(deck);
   state.texts["version"] = options.version;
+  state.texts["optimizer"] = optimizer_kind(deck);
   checkpoint::SaveOptions save;
   save.run = deck.run.name;
   save.keep = deck.checkpoint.keep;

@@ -56,4 +56,7 @@ file=one/checkpoints/step_00000002.h5
 offset=$(grep -oE '"offset": *[0-9]+' one/checkpoints/step_00000002.commit | head -1 | grep -oE '[0-9]+')
 printf '\377' | dd of="$file" bs=1 seek=$((offset + 40)) conv=notrunc status=none
 expect 4 "the checksum of elements 0 to" "$fourfold" inspect one --verify
+expect 0 "^equal" "$fourfold" inspect four --compare four
+truncate -s 3000 four/checkpoints/step_00000003.h5
+expect 4 "four/checkpoints/step_00000003.h5: the file has 3000 bytes" "$fourfold" inspect four
 echo ok

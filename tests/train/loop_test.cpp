@@ -287,6 +287,21 @@ TEST(Loop, AnotherSchedule) {
   EXPECT_EQ(run_train(longer, world(), options), ExitCode::done);
 }
 
+// adamw's moments would be read by lamb without a word: they have the same names.
+TEST(Loop, AnotherOptimizerIsRefused) {
+  const Folder folder;
+  Deck deck = test::deck_of(test::small_transformer(), overrides(folder), world().size());
+  EXPECT_EQ(run_train(deck, world(), until(2)), ExitCode::again);
+  deck.optimizer.kind = OptimizerKind::lamb;
+  try {
+    run_train(deck, world(), until(0));
+    ADD_FAILURE() << "adamw's checkpoint was taken for lamb's";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::input);
+    EXPECT_TRUE(std::string(error.what()).starts_with("optimizer.kind: the checkpoint's states are adamw's"));
+  }
+}
+
 TEST(Loop, OtherDataAreRefused) {
   const Folder folder;
   Deck deck = test::deck_of(test::small_transformer(), overrides(folder), world().size());
