@@ -11,7 +11,7 @@ namespace fourfold {
 
 namespace {
 
-Pending waits_for(std::shared_ptr<Call> call) {
+Pending waits_for(const std::shared_ptr<Call>& call) {
   return Pending([call] {
     const Call::Timed waiting(*call);
     call->finish();

@@ -64,6 +64,8 @@ std::vector<int> nodes_of(const Communicator& parent, const std::vector<int>& ra
 
 }  // namespace
 
+// Not moved on: the handle is made with the name too, and arguments are evaluated in any order.
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
 Communicator::Communicator(const Communicator& parent, const std::vector<int>& ranks, std::string name)
     : Communicator(make_handle(parent, ranks, name), name, nodes_of(parent, ranks), parent.state_) {}
 

@@ -93,7 +93,7 @@ void Loader::use_streams(const Deck& deck, std::shared_ptr<const TokenSource> tr
     if (held_out < 1) too_short("data.valid", *valid, tokens, 1);
     require_ids_below(*valid, vocab);
     facts += "valid\n" + valid->describe();
-    valid_ = std::make_unique<TokenSamples>(valid, Range{0, held_out}, tokens, vocab);
+    valid_ = std::make_unique<TokenSamples>(std::move(valid), Range{0, held_out}, tokens, vocab);
   } else if (deck.data.valid_fraction > 0.0) {
     // The tail, in whole sequences and at least one. It shares one token with the training part: the last training
     // target is the first validation input, and no target is in both.
