@@ -144,8 +144,8 @@ Conversion choice_value(const YamlNode& node, const DeckKey& key) {
 }
 
 Conversion counted_choice_value(const YamlNode& node, const DeckKey& key) {
-  if (node.kind == YamlNode::Kind::map && node.entries.size() == 1 && node.entries[0].first.text == key.counted) {
-    const Conversion count = integer_value(node.entries[0].second, key);
+  if (node.kind == YamlNode::Kind::map && node.entries.size() == 1 && node.entries[0].key.text == key.counted) {
+    const Conversion count = integer_value(node.entries[0].value, key);
     if (!count.value) return {std::nullopt, key.counted + ": " + count.message};
     return {Value(NamedCount{key.counted, std::get<std::int64_t>(*count.value)}), ""};
   }

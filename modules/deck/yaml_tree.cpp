@@ -103,7 +103,7 @@ class TreeBuilder {
       case YAML::NodeType::Map:
         result.kind = YamlNode::Kind::map;
         for (const auto& entry : node)
-          result.entries.emplace_back(build(entry.first, depth + 1), build(entry.second, depth + 1));
+          result.entries.push_back({build(entry.first, depth + 1), build(entry.second, depth + 1)});
         break;
       default:
         break;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace fourfold {
@@ -14,14 +13,20 @@ struct Place {
   int column = 0;
 };
 
+struct YamlEntry;
+
 struct YamlNode {
   enum class Kind { null, scalar, list, map };
   Kind kind = Kind::null;
   std::string text;     // of a scalar
   bool quoted = false;  // "..." or '...': text, never a number or a truth value
   Place place;
-  std::vector<YamlNode> items;                         // of a list
-  std::vector<std::pair<YamlNode, YamlNode>> entries;  // of a map, in order, duplicates kept
+  std::vector<YamlNode> items;     // of a list
+  std::vector<YamlEntry> entries;  // of a map, in order, duplicates kept
+};
+
+struct YamlEntry {
+  YamlNode key, value;
 };
 
 struct YamlFault {
