@@ -123,7 +123,7 @@ Pending start_send(const Communicator& group, std::span<const T> data, int to, i
   const Call::Timed timed(*call);
   call->record_message(std::ssize(data), sizeof(T), tag);
   call->send(data, to, tag);
-  return waits_for(std::move(call));
+  return waits_for(call);
 }
 
 template <class T>
@@ -135,7 +135,7 @@ Pending start_receive(const Communicator& group, std::span<T> data, int from, in
   const Call::Timed timed(*call);
   call->record_message(std::ssize(data), sizeof(T), tag);
   call->receive(data, from, tag);
-  return waits_for(std::move(call));
+  return waits_for(call);
 }
 
 void barrier(const Communicator& group, Phase phase) {
