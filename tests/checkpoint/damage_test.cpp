@@ -103,8 +103,10 @@ TEST_F(Damage, AFlippedBitOutsideTheDatasetsIsSeenBeforeHdf5Sees) {
     if (!inside) outside.push_back(position);
   }
   ASSERT_GT(outside.size(), 2000u);
-  std::vector<std::int64_t> spread;  // every 37th, over all of the file
-  for (std::size_t i = 0; i < outside.size(); i += 37) spread.push_back(outside[i]);
+  // In full one rank takes every byte. More ranks, whose rank 0 gives the same verdict, take every 37th.
+  std::vector<std::int64_t> spread;
+  const std::size_t stride = world().size() == 1 ? 1 : 37;
+  for (std::size_t i = 0; i < outside.size(); i += stride) spread.push_back(outside[i]);
   for (const std::int64_t position : fourfold::test::sample(spread, 6))
     EXPECT_EQ(falls_back_with_flip(position, static_cast<int>(position % 8)),
               "the checksum of the bytes outside the datasets differs")

@@ -49,10 +49,7 @@ TEST_F(Grids, EveryDenseLayoutOfEveryCut) {
 TEST_F(Grids, PlacementPermutesTheRanks) {
   const int ranks = world().size();
   std::vector<int> placement(static_cast<std::size_t>(ranks));
-  for (int slot = 0; slot < ranks; ++slot) placement[static_cast<std::size_t>(slot)] = (slot * 5 + 3) % ranks;
-  std::vector<int> sorted = placement;
-  std::sort(sorted.begin(), sorted.end());
-  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) GTEST_SKIP() << "5 divides " << ranks;
+  for (int slot = 0; slot < ranks; ++slot) placement[static_cast<std::size_t>(slot)] = (2 * ranks + 2 - slot) % ranks;
   for (const DenseShape& dense : dense_factorisations(ranks)) {
     if (dense.row < dense.col) continue;
     check_grid(world(), ProcessGrid({StageShape{dense, MoeShape{.expert = ranks}}}, placement));

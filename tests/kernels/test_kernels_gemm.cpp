@@ -215,7 +215,8 @@ TEST(Product, PartsCoverEverythingOnceInOrder) {
 
 TEST(Threads, OneByDefaultAndAsSet) {
   const auto blas_threads = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_num_threads"));
-  if (blas_threads == nullptr) GTEST_SKIP() << "the BLAS in use is not OpenBLAS";
+  if (blas_threads == nullptr)
+    GTEST_SKIP() << "NOT TESTED on this machine: only OpenBLAS tells its threads, and the BLAS in use is another";
   const DeviceArray<double> a(4, 1.0), c(4);
   gemm<double>(Space(), false, false, 2, 2, 2, a.data(), 2, a.data(), 2, c.data(), 2);
   EXPECT_EQ(blas_threads(), 1);
@@ -232,7 +233,9 @@ TEST(Threads, OneByDefaultAndAsSet) {
 TEST(Threads, CallersOpenMpSettingStays) {
   const auto get = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
   const auto set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
-  if (get == nullptr || set == nullptr) GTEST_SKIP() << "no OpenMP in this program";
+  if (get == nullptr || set == nullptr)
+    GTEST_SKIP()
+        << "NOT TESTED on this machine: no OpenMP runtime in this program, so none whose threads could be many";
   const int before = get();
   set(3);
   check<float>({false, true, 64, 48, 31, 0}, Write::add, false);

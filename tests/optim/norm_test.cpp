@@ -54,7 +54,7 @@ struct P24 {
 
 TEST(GradientNorm, P24) {
   const Communicator& world = test::launch().world();
-  if (world.size() != 4) GTEST_SKIP() << "four ranks";
+  if (world.size() != 4) GTEST_SKIP() << "NOT TESTED in this launch: that of 4 ranks runs it";
   const double norm = P24(world, false, 8).norm();
   EXPECT_NEAR(norm, std::sqrt(200.0), 1e-14);
   // Wrong answers that other programs gave.
@@ -67,7 +67,7 @@ TEST(GradientNorm, P24) {
 
 TEST(GradientNorm, P24OrderOfTensors) {
   const Communicator& world = test::launch().world();
-  if (world.size() != 4) GTEST_SKIP() << "four ranks";
+  if (world.size() != 4) GTEST_SKIP() << "NOT TESTED in this launch: that of 4 ranks runs it";
   P24 p24(world, false, 8);
   const test::Updating<double> updating({}, p24.comms, p24.store, p24.pool);
   EXPECT_EQ(updating.sums.tensors(), (std::vector<std::string>{"norm", "split", "experts.0", "experts.1", "head"}));

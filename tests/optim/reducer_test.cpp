@@ -82,7 +82,7 @@ TEST(Reducer, Fast) {
 // One rounding after the sum: (3/8 + 3/8) x 2^-12 is 1 after one rounding; rounding first would give 0.
 TEST(Reducer, SnapsOnceAfterTheSum) {
   const Communicator& world = test::launch().world();
-  if (world.size() != 2) GTEST_SKIP() << "two ranks";
+  if (world.size() != 2) GTEST_SKIP() << "NOT TESTED in this launch: that of 2 ranks runs it";
   const GridComms comms(world, test::grid_of(shape_of(2)), kSets);
   MemoryLedger ledger;
   Pool pool(ledger);

@@ -143,7 +143,7 @@ int t0_steps() {
 // Every kind of parameter whose values are still on their way when the next forward begins: a layer that read them
 // without waiting would see those of the step before, since the outer level of a mesh moves only in the wait.
 TEST(Sharded, LazyValuesReachTheNextForward) {
-  if (world().size() != 8) GTEST_SKIP() << "this test is for 8 ranks";
+  if (world().size() != 8) GTEST_SKIP() << "NOT TESTED in this launch: the launch of 8 ranks runs it";
   const std::string yaml = R"(
 run: {name: lazy, steps: 4, seed: 9}
 model: {kind: transformer, layers: 2, hidden: 12, heads: 4, head_dim: 3, vocab: 29, sequence: 6, positions: learned,
@@ -276,7 +276,7 @@ std::vector<double> leg(const Communicator& ranks, const Overrides& update, cons
 // Saved on 4 ranks, resumed on 3 and on 8 with other parts: weights and moments as read are those saved to the bit (a
 // checkpoint written at once is the same file), and training goes on as the serial run does.
 TEST(Sharded, CheckpointsMoveBetweenAllParts) {
-  if (world().size() != 8) GTEST_SKIP() << "eight ranks";
+  if (world().size() != 8) GTEST_SKIP() << "NOT TESTED in this launch: the launch of 8 ranks runs it";
   std::string folder = (fs::temp_directory_path() / "fourfold_sharded_XXXXXX").string();
   if (world().rank() == 0 && mkdtemp(folder.data()) == nullptr) folder.clear();
   folder = broadcast_string(world(), folder);
