@@ -1,5 +1,4 @@
 // Communicators of process grids against the grid's arithmetic, for every layout of the ranks at hand; agreements.
-#include <algorithm>
 #include <bit>
 
 #include "comm/agree.hpp"
