@@ -72,7 +72,10 @@ class Optimizer {
 };
 
 // After the update: every rank's part of the values to all ranks that sum the group's gradients. eager: complete on
-// return. lazy: under way; Param::use() and ParamStore::finish_gathers() wait.
+// return. lazy: under way, one operation a group and level; Param::use() and ParamStore::finish_gathers() wait. Hidden is
+// what lies between the update and a group's first use: reading samples, and for later groups the layers before. No
+// buckets: parts are contiguous, a bucket of an all-gather brings a slice of each, and so the last parameter of the
+// first part, 1/R of the model, would already wait for all of them.
 template <class T>
 void gather_values(const UpdatePlan& plan, ParamStore<T>& store, ValueGather when);
 

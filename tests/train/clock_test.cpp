@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
 
 #include "comm/collectives.hpp"
 #include "comm/launch.hpp"
@@ -102,6 +104,24 @@ void expect_makespans(int ranks, const std::vector<std::string>& grid, Picosecon
   });
 }
 
+// On four ranks, one way to update after the other: three steps each take their makespan and give the same bits.
+using Ways = std::vector<std::pair<std::vector<std::string>, Picoseconds>>;
+void expect_makespans_of_three(const std::vector<std::string>& common, const Ways& ways) {
+  test::on_ranks(4, [&](const Communicator& group) {
+    std::optional<Outcome> first;
+    for (const auto& [way, makespan] : ways) {
+      std::vector<std::string> overrides = common;
+      overrides.insert(overrides.end(), way.begin(), way.end());
+      test::launch().emulate(machine());
+      const Outcome outcome = run(group, kThreeMatrices, overrides, 3);
+      EXPECT_EQ(outcome.makespan, makespan) << (way.empty() ? "" : way.back());
+      if (!first) first = outcome;
+      EXPECT_EQ(outcome.losses, first->losses);
+      EXPECT_EQ(outcome.weights, first->weights);
+    }
+  });
+}
+
 class ThreeMatrices : public testing::Test {
  protected:
   void SetUp() override { test::launch().emulate(machine()); }
@@ -185,6 +205,132 @@ TEST_F(ThreeMatrices, DataBetweenNodes) {
   EXPECT_EQ(p[2], 2752);
   EXPECT_EQ(sum, 3272);
   expect_makespans(4, {"parallel.dense.row=2", "parallel.dense.data=2"}, without - 2752, without);
+}
+
+// Four ranks of data, two a node, three samples each: what a step takes beside the gradients' sum and the way back of
+// gradients or values. `part`: the elements that a rank updates.
+Picoseconds four_of_data(Picoseconds part) {
+  const std::array<Picoseconds, 3> p{product(3, 24, 16), product(3, 32, 24), product(3, 8, 32)};
+  EXPECT_EQ(p, (std::array<Picoseconds, 3>{4032, 7488, 3008}));  // memory
+  return 2 * p[0] + 3 * p[1] + 3 * p[2] + tail(kBetween, 4, part);
+}
+
+// Sharded over all four, 1408 elements in parts of 352. One group holds all three matrices, so that a lazy gather is
+// waited for by the first product: nothing of the virtual machine's is in between. Nothing overlaps but buckets, which
+// share one channel.
+TEST_F(ThreeMatrices, ShardedUpdate) {
+  const Picoseconds move = gather_or_scatter(kBetween, 4, 352);
+  EXPECT_EQ(move, 3 * (352 * 8 * 5 + 700));
+  const Picoseconds step = four_of_data(352) + 2 * move;
+  const Picoseconds bucketed = step + 10 * 3 * 700;  // of 128 doubles, 32 of every part: eleven times the flight
+  expect_makespans_of_three({"optimizer.shard=data"},
+                            {{{}, 3 * step},
+                             {{"parallel.overlap=false"}, 3 * step},
+                             {{"optimizer.gather=lazy"}, 3 * step},
+                             {{"comm.bucket_bytes=1024"}, 3 * bucketed},
+                             {{"comm.bucket_bytes=1024", "parallel.overlap=false"}, 3 * bucketed}});
+}
+
+// Parts over two neighbours of a node; their sums cross the nodes.
+TEST_F(ThreeMatrices, PartlyShardedUpdate) {
+  const Picoseconds step =
+      four_of_data(704) + 2 * gather_or_scatter(kInside, 2, 704) + all_reduce(kBetween, 2, 704 / 2);
+  expect_makespans_of_three({"optimizer.shard={data_partial: 2}"},
+                            {{{}, 3 * step}, {{"optimizer.gather=lazy", "parallel.overlap=false"}, 3 * step}});
+}
+
+// A mesh of two by two: along y (between nodes) whole buffers in halves, along x (inside them) halves in quarters; back
+// along x, then y.
+TEST_F(ThreeMatrices, TorusSum) {
+  const Picoseconds moves = 2 * gather_or_scatter(kBetween, 2, 704) + 2 * gather_or_scatter(kInside, 2, 352);
+  const Picoseconds whole = four_of_data(1408) + moves, sharded = four_of_data(352) + moves;
+  expect_makespans_of_three({"comm.gradient.algorithm=torus2d", "comm.gradient.dims=[2,2]"},
+                            {{{}, 3 * whole},
+                             {{"parallel.overlap=false"}, 3 * whole},
+                             {{"optimizer.shard=data"}, 3 * sharded},
+                             {{"optimizer.shard=data", "optimizer.gather=lazy"}, 3 * sharded}});
+}
+
+// Halves inside each node, then their sum between nodes; sharded, quarters between nodes.
+TEST_F(ThreeMatrices, TwoLevelSum) {
+  const Picoseconds inside = 2 * gather_or_scatter(kInside, 2, 704);
+  const Picoseconds step = four_of_data(1408) + inside + all_reduce(kBetween, 2, 704 / 2);
+  // Buckets of 512 doubles: 256, 256 and 192 of both halves, then 512 and 192 between nodes; one gather.
+  const Picoseconds bucketed = step + 2 * 100 + 2 * 700;
+  const Picoseconds sharded = four_of_data(352) + inside + 2 * gather_or_scatter(kBetween, 2, 352);
+  expect_makespans_of_three({"comm.gradient.algorithm=two_level"},
+                            {{{}, 3 * step},
+                             {{"parallel.overlap=false"}, 3 * step},
+                             {{"comm.bucket_bytes=4096"}, 3 * bucketed},
+                             {{"optimizer.shard=data"}, 3 * sharded},
+                             {{"optimizer.shard=data", "optimizer.gather=lazy"}, 3 * sharded}});
+}
+
+// With biases there are two groups: weights (704 elements on each depth, summed over data), biases (64, over both).
+// Lazy: the first product waits for the weights; the biases' gather runs behind it and the weight's gather over depth.
+TEST_F(ThreeMatrices, LazyGatherOfASecondGroupIsHidden) {
+  const std::array<Picoseconds, 3> p{product(3, 24, 16), product(3, 32, 24), product(3, 8, 32)};
+  const std::array<Picoseconds, 3> move{gather_or_scatter(kInside, 2, 24 * 16 / 2),
+                                        gather_or_scatter(kInside, 2, 32 * 24 / 2),
+                                        gather_or_scatter(kInside, 2, 8 * 32 / 2)};
+  const Picoseconds weights = gather_or_scatter(kBetween, 2, 352), biases = gather_or_scatter(kBetween, 4, 16);
+  const Picoseconds loss = all_reduce(kBetween, 4, 1);
+  const Picoseconds norm = all_reduce(kBetween, 4, 2) + 8 * 5 + 3 * 700;  // six tensors
+  const Picoseconds eager = 2 * p[0] + 3 * p[1] + 3 * p[2] + 2 * move[0] + 3 * move[1] + 3 * move[2] + 2 * weights +
+                            2 * biases + loss + norm + 3 * 8 * (352 + 16);
+  EXPECT_EQ(biases, 4020);
+  EXPECT_LT(biases, move[0] + p[0]);
+  // Nothing follows the last step that could hide its gather.
+  expect_makespans_of_three({"model.bias_terms=true", "parallel.dense.data=2", "parallel.dense.depth=2",
+                             "optimizer.shard=data", "parallel.overlap=false"},
+                            {{{}, 3 * eager}, {{"optimizer.gather=lazy"}, 3 * eager - 2 * biases}});
+}
+
+// The update's time alone: products are bound by their FLOPs here, so that only the update feels a memory half as fast.
+Picoseconds update_time(const Communicator& group, const std::vector<std::string>& overrides) {
+  std::array<Picoseconds, 2> makespans{};
+  for (const int factor : {1, 2}) {
+    Machine m = machine();
+    m.fp64 = 10'000'000'000;
+    m.memory_bandwidth /= factor;
+    test::launch().emulate(m);
+    makespans[static_cast<std::size_t>(factor - 1)] = run(group, kThreeMatrices, overrides, 1).makespan;
+  }
+  return makespans[1] - makespans[0];
+}
+
+// AdamW moves seven doubles an element. A part of the update takes exactly 1/R of the whole where R divides the
+// group's P elements, else the time of the largest part, ceil(P/R) elements: padding is not updated, but the step is
+// that of the slowest rank.
+TEST_F(ThreeMatrices, UpdateTimeFallsByTheRanksOfItsShards) {
+  struct Case {
+    int ranks;
+    std::vector<std::string> overrides;
+    Picoseconds elements, parts;  // of a rank's group; R
+  };
+  for (const Case& c : std::vector<Case>{
+           {2, {"optimizer.shard=data"}, 1408, 2},
+           {4, {"optimizer.shard=data"}, 1408, 4},
+           {4, {"optimizer.shard={data_partial: 2}"}, 1408, 2},
+           {4, {"optimizer.shard=data", "comm.gradient.algorithm=two_level"}, 1408, 4},
+           {4, {"optimizer.shard=data", "parallel.dense.row=2"}, 704, 2},
+           {3, {"optimizer.shard=data"}, 1408, 3},
+           {3, {"optimizer.shard=data", "optimizer.gather=lazy"}, 1408, 3},
+       }) {
+    SCOPED_TRACE(std::to_string(c.ranks) + " ranks " + c.overrides.back());
+    test::on_ranks(c.ranks, [&](const Communicator& group) {
+      std::vector<std::string> overrides = c.overrides;
+      overrides.emplace_back("optimizer.kind=adamw");
+      const Picoseconds sharded = update_time(group, overrides);
+      overrides.front() = "optimizer.shard=none";
+      const Picoseconds whole = update_time(group, overrides);
+      EXPECT_EQ(whole, 56 * c.elements);
+      EXPECT_EQ(sharded, 56 * ((c.elements + c.parts - 1) / c.parts));
+      if (c.elements % c.parts == 0) {
+        EXPECT_EQ(whole, c.parts * sharded);
+      }
+    });
+  }
 }
 
 // A transformer with every movement there is: the makespan is the same in every run, and overlap never costs.
