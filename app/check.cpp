@@ -85,6 +85,9 @@ std::string cost_text(const Deck& deck) {
   text += fmt::format("  gradients:   {}\n", bytes_text(memory.gradients));
   text += fmt::format("  optimizer:   {}\n", bytes_text(memory.optimizer));
   text += fmt::format("  activations: {} kept for backward; buffers not counted\n", bytes_text(memory.activations));
+  if (memory.update > 0) {
+    text += fmt::format("  update:      {} while it lasts, without activations\n", bytes_text(memory.update));
+  }
   text += fmt::format("checkpoint: {}\n", bytes_text(checkpoint_bytes(deck, graph)));
   return text;
 }

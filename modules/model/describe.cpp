@@ -233,6 +233,7 @@ MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordin
   memory.parameters = all.held * bytes.compute;
   memory.gradients = all.held * bytes.accumulate;
   memory.optimizer = all.updated * kept_by_optimizer(deck) * bytes.accumulate;
+  if (deck.optimizer.kind == OptimizerKind::lamb) memory.update = all.updated * bytes.accumulate;
   memory.activations =
       ceil_divide(in_flight * (kept.compute * bytes.compute + kept.accumulate * bytes.accumulate), stages);
   return memory;

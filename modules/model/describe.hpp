@@ -1,6 +1,7 @@
 // What the deck's model costs, without building it: needs neither MPI nor Kokkos (`fourfold check`, planners).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "deck/deck.hpp"
@@ -21,7 +22,8 @@ struct MemoryPerRank {
   std::int64_t gradients = 0;
   std::int64_t optimizer = 0;
   std::int64_t activations = 0;
-  std::int64_t total() const { return parameters + gradients + optimizer + activations; }
+  std::int64_t update = 0;  // lamb's direction, while an update lasts: no activation does
+  std::int64_t total() const { return parameters + gradients + optimizer + std::max(activations, update); }
 };
 // `deck` with its grid and batch settled (read with a rank count). The bytes of bf16 include the fp32 masters, under
 // `optimizer`. `here`: depth, row and col matter.

@@ -117,7 +117,7 @@ void Optimizer<T>::update(std::int64_t step, double rate, double scale) {
   };
   if (deck_.kind == OptimizerKind::lamb) {
     for (std::size_t g = 0; g < store_.groups().size(); ++g) {
-      direction_.emplace_back(pool_, MemoryTag::buffers, 1, plan_.group(g).mine.size());
+      direction_.emplace_back(pool_, MemoryTag::optimizer, 1, plan_.group(g).mine.size());
     }
     for (const Run& run : runs_) {
       const kernels::Vector<const T> w(store_.groups()[run.group].values.data() + run.begin, run.size);

@@ -27,8 +27,8 @@ class Optimizer {
     kernels::Vector<T> values;
   };
 
-  // State of this rank's part is allocated (MemoryTag::optimizer) and zero. Keeps references to `plan`, `sums` and
-  // `store`.
+  // State of this rank's part is allocated (MemoryTag::optimizer, as lamb's direction is while an update lasts) and
+  // zero. Keeps references to `plan`, `sums` and `store`.
   Optimizer(const OptimizerDeck& deck, const NumericsDeck& numerics, const UpdatePlan& plan, const TensorSums<T>& sums,
             ParamStore<T>& store, Pool& pool);
 
@@ -72,8 +72,8 @@ class Optimizer {
 };
 
 // After the update: every rank's part of the values to all ranks that sum the group's gradients. eager: complete on
-// return. lazy: under way, one operation a group and level; Param::use() and ParamStore::finish_gathers() wait. Hidden is
-// what lies between the update and a group's first use: reading samples, and for later groups the layers before. No
+// return. lazy: under way, one operation a group and level; Param::use() and ParamStore::finish_gathers() wait. Hidden
+// is what lies between the update and a group's first use: reading samples, and for later groups the layers before. No
 // buckets: parts are contiguous, a bucket of an all-gather brings a slice of each, and so the last parameter of the
 // first part, 1/R of the model, would already wait for all of them.
 template <class T>
