@@ -29,4 +29,7 @@ struct DeckArguments {
 };
 void add_deck_arguments(CLI::App& line, DeckArguments& arguments);
 
+// For an option's check(): what is wrong with a number that must be 0 or more ("" if nothing). CLI's own lets nan pass.
+std::string not_negative(const std::string& text);
+
 }  // namespace fourfold

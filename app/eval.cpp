@@ -14,6 +14,7 @@
 #include "job.hpp"
 #include "train/evaluate.hpp"
 #include "train/restart.hpp"
+#include "train/traffic.hpp"
 
 namespace fourfold {
 namespace {
@@ -34,11 +35,16 @@ ExitCode evaluate_checkpoint(const Deck& deck, const GridComms& comms, Pool& poo
   Model<T> model(deck, comms, pool);
   const checkpoint::Committed source = load_parameters(model, deck, comms, arguments.checkpoint);
   const EvalReport report = *evaluate(model, *loader, comms, pool, {});
+  const TrafficReport traffic = traffic_report(world);
   if (world.rank() != 0) return ExitCode::done;
   const std::string bits = report.bits_per_byte ? fmt::format(", {:.12g} bits per byte", *report.bits_per_byte) : "";
   std::printf("%s: step %lld, loss %.12g%s, %lld samples, %lld targets\n", source.path.c_str(),
               static_cast<long long>(source.step), report.loss, bits.c_str(), static_cast<long long>(report.samples),
               static_cast<long long>(report.targets));
+  if (traffic.makespan) {
+    std::printf("virtual clock (%s): %.6g s\n", deck.emulate.description->name.c_str(),
+                static_cast<double>(*traffic.makespan) * 1e-12);
+  }
   if (!arguments.write_text.empty()) {
     std::ofstream file(arguments.write_text, std::ios::binary);
     file << loader->eval_text();

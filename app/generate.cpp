@@ -59,7 +59,7 @@ Run generate_command(CLI::App& line) {
       ->check(CLI::Range(std::int64_t{0}, kMost))
       ->capture_default_str();
   line.add_option("--temperature", arguments->sampling.temperature, "0: always the likeliest token")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative)
       ->capture_default_str();
   line.add_option("--top-k", arguments->sampling.top_k, "choose among the k likeliest tokens; 0: among all")
       ->check(CLI::Range(std::int64_t{0}, kMost))

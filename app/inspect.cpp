@@ -42,11 +42,20 @@ std::vector<std::string> state_folders(const std::string& path) {
     const std::string folder = (fs::path(path) / inside).string();
     if (fs::is_directory(folder)) folders.push_back(folder);
   }
-  if (folders.empty() && fs::is_directory(path)) folders.push_back(path);
-  if (folders.empty()) {
-    fail_all(ExitCode::input, path + " is neither the folder of a run nor one of checkpoints");
+  if (!folders.empty()) return folders;
+  // An empty folder is one without checkpoints yet, whatever is in them is one with; any other is a mistake.
+  bool fits = fs::is_directory(path) && (fs::is_empty(path) || fs::exists(fs::path(path) / "metrics.jsonl"));
+  if (fs::is_directory(path)) {
+    for (const fs::directory_entry& file : fs::directory_iterator(path)) {
+      fits = fits || file.path().filename().string().starts_with("step_");
+    }
   }
-  return folders;
+  if (!fits) {
+    fail_all(ExitCode::input, path +
+                                  " is neither the folder of a run nor one of checkpoints (step_N.h5 and "
+                                  "step_N.commit); a run's folder is named by its deck's run.folder");
+  }
+  return {path};
 }
 
 void list(const Arguments& arguments) {
@@ -184,13 +193,15 @@ ExitCode compare(const Arguments& arguments) {
 Run inspect_command(CLI::App& line) {
   const auto arguments = std::make_shared<Arguments>();
   line.add_option("PATH", arguments->path, "the folder of a run, or one with step_N.h5 files")->required();
-  line.add_flag("--verify", arguments->verify, "read all bytes and compare them with their checksums");
+  CLI::Option* verify =
+      line.add_flag("--verify", arguments->verify, "read all bytes and compare them with their checksums");
   line.add_option("--compare", arguments->other,
-                  "another such folder: the first step and tensor beyond the bound; exit code 1 where there is one");
+                  "another such folder: the first step and tensor beyond the bound; exit code 1 where there is one")
+      ->excludes(verify);
   line.add_option("--tolerance", arguments->tolerance,
                   "largest |a - b| over the largest magnitude of the kind (gradients, weights, moments); "
                   "without it 1e-11 for fp64, else 1e-5; 0: bit for bit")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative);
   return [arguments]() -> int {
     if (is_further_copy()) return static_cast<int>(ExitCode::done);
     if (!arguments->other.empty()) return static_cast<int>(compare(*arguments));

@@ -5,6 +5,7 @@
 //   3. the exit code      README, "Exit codes"
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <string>
 #include <vector>
@@ -51,6 +52,12 @@ int unknown_command(const std::string& name) {
 void add_deck_arguments(CLI::App& line, DeckArguments& arguments) {
   line.add_option("DECK", arguments.file, "the deck, a YAML file");
   line.add_option("KEY.PATH=VALUE", arguments.overrides, "in place of what the deck says; the value is YAML");
+}
+
+std::string not_negative(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  return end != text.c_str() && *end == '\0' && value >= 0 ? "" : text + " is not legal; wanted: a number, 0 or more";
 }
 
 int run(int argc, char** argv) {

@@ -170,8 +170,15 @@ std::vector<TensorDifference> compare_steps(const std::string& folder_a, const s
   for (const auto& [name, record] : in_a) {
     const auto found = in_b.find(name);
     if (found == in_b.end()) continue;
-    if (found->second.type != record.type || found->second.shape != record.shape)
-      fail_one(ExitCode::input, name + " has another type or shape in " + path_b + " than in " + path_a);
+    if (found->second.shape != record.shape) {
+      fail_one(ExitCode::input, name + " has another shape in " + path_b + " than in " + path_a +
+                                    ": these are states of different models");
+    }
+    if (found->second.type != record.type) {
+      fail_one(ExitCode::input, name + " is " + std::string(h5::element_name(record.type)) + " in " + path_a + " and " +
+                                    std::string(h5::element_name(found->second.type)) + " in " + path_b +
+                                    ": runs of one precision.compute can be compared");
+    }
     const Extremes extremes = compare_dataset(a, b, record);
     differences.push_back({name, extremes.distance, 0});
     double& most = largest[kind_of(name)];

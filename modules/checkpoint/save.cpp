@@ -41,7 +41,7 @@ class Saver {
         state_(state),
         options_(options),
         files_(folder, step),
-        title_("checkpoint of step " + std::to_string(step) + " not written"),
+        title_("checkpoint of step " + std::to_string(step) + " not written to " + folder),
         listing_(world, shards, options.transfer_bytes, false),
         needed_(predicted_bytes(shards, state, options.file)) {
     state_.numbers["step"] = step;

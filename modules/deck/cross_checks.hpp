@@ -1,4 +1,4 @@
-// Rules that span keys. All of them are in cross_checks.cpp, called from one function; a test each in tests/deck.
+// Rules that span keys. They stand in model_rules.cpp and grid_rules.cpp; a test each in tests/deck.
 #pragma once
 
 #include <cstdint>

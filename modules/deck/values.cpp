@@ -67,7 +67,8 @@ std::string outside(double value, const std::string& text, const DeckKey& key) {
   const bool open = low ? key.limits.open_least : key.limits.open_most;
   if (!open) {
     const double nearest = low ? key.limits.least : key.limits.most;
-    const bool whole = key.type == KeyType::integer || key.type == KeyType::integers;
+    const bool whole =
+        key.type == KeyType::integer || key.type == KeyType::integers || key.type == KeyType::counted_choice;
     message += "; nearest: " + (whole ? std::to_string(static_cast<std::int64_t>(nearest)) : number_literal(nearest));
   }
   return message;

@@ -45,8 +45,11 @@ void Console::step(const StepReport& report) {
   steps_seen_ += 1;
   const double weight = steps_seen_ <= 2 ? 1.0 : std::max(0.05, 1.0 / (steps_seen_ - 1));
   step_seconds_ += weight * (report.seconds - step_seconds_);
-  const double interval = std::clamp(run_.seconds() / 100, 1.0, 60.0);
-  if (report.step == first_step_ || report.step == steps_ || since_row_.seconds() >= interval) row(report);
+  if (report.step == first_step_ || report.step == steps_ || since_row_.seconds() >= interval()) row(report);
+}
+
+double Console::interval() const {
+  return std::clamp(run_.seconds() / 100, 1.0, 60.0);
 }
 
 void Console::row(const StepReport& report) {
@@ -65,6 +68,13 @@ void Console::row(const StepReport& report) {
                        format_duration(left)));
   tokens_ = 0;
   seconds_ = 0;
+  since_row_.restart();
+}
+
+void Console::evaluating(std::int64_t step, std::int64_t batches_done, std::int64_t batches) {
+  if (since_row_.seconds() < std::max(interval(), 5.0)) return;
+  log_info(
+      fmt::format("{:>9} evaluation: batch {} of {}", step, format_thousands(batches_done), format_thousands(batches)));
   since_row_.restart();
 }
 

@@ -23,10 +23,13 @@ class Console {
   Console(std::int64_t steps, std::int64_t first_step, double flops_per_token, double ceiling);
 
   void step(const StepReport& report);
+  // A row now and then while an evaluation lasts.
+  void evaluating(std::int64_t step, std::int64_t batches_done, std::int64_t batches);
   void evaluation(std::int64_t step, const EvalReport& report);
   void checkpoint(std::int64_t step, double seconds);
 
  private:
+  double interval() const;  // seconds between rows
   void row(const StepReport& report);
 
   std::int64_t steps_, first_step_;

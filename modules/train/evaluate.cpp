@@ -9,7 +9,7 @@ namespace fourfold {
 
 template <class T>
 std::optional<EvalReport> evaluate(Model<T>& model, const Loader& loader, const GridComms& comms, Pool& pool,
-                                   const std::function<bool()>& stop) {
+                                   const EvalProgress& progress) {
   FOURFOLD_ASSERT(loader.eval_samples() > 0, "there is validation data");
   const Stopwatch watch;
   const BatchCoordinate coordinate = batch_coordinate(model.deck().parallel, comms);
@@ -24,7 +24,7 @@ std::optional<EvalReport> evaluate(Model<T>& model, const Loader& loader, const 
     const LossSum sum = model.forward(pass, none);
     mine.loss += sum.loss;
     mine.targets += sum.targets;
-    if (stop && stop()) return std::nullopt;
+    if (progress && progress(index + 1, loader.eval_batches())) return std::nullopt;
   }
   const LossSum all = sum_over_coordinates(mine, comms, Phase::evaluate);
   FOURFOLD_ASSERT(all.targets == loader.eval_targets(), "every validation sample came once");
@@ -38,8 +38,8 @@ std::optional<EvalReport> evaluate(Model<T>& model, const Loader& loader, const 
 }
 
 template std::optional<EvalReport> evaluate<float>(Model<float>&, const Loader&, const GridComms&, Pool&,
-                                                   const std::function<bool()>&);
+                                                   const EvalProgress&);
 template std::optional<EvalReport> evaluate<double>(Model<double>&, const Loader&, const GridComms&, Pool&,
-                                                    const std::function<bool()>&);
+                                                    const EvalProgress&);
 
 }  // namespace fourfold

@@ -17,10 +17,13 @@ struct EvalReport {
   double seconds = 0;
 };
 
-// The loader's validation samples (it must have some). Collective. `stop` is asked after every batch, on all ranks, and
-// must answer the same on all; with true the evaluation is dropped (nothing is returned). `stop` may be empty.
+// Told after every batch, on all ranks, how many of all are done. It says whether to stop, the same on all ranks.
+using EvalProgress = std::function<bool(std::int64_t done, std::int64_t batches)>;
+
+// The loader's validation samples (it must have some). Collective. Nothing is returned where `progress`, which may be
+// empty, stopped it.
 template <class T>
 std::optional<EvalReport> evaluate(Model<T>& model, const Loader& loader, const GridComms& comms, Pool& pool,
-                                   const std::function<bool()>& stop);
+                                   const EvalProgress& progress);
 
 }  // namespace fourfold

@@ -63,6 +63,7 @@ class Session {
     restart();
     write_resolved_deck(world_, deck_);  // a refused restart leaves the run's deck as it was
     open_reports();
+    start_seconds_ = session_.seconds();
     if (evaluation_left_over()) evaluate_now();
     bool stop = stop_.agreed();
     while (step() < deck_.run.steps && !stop && !told_to_stop()) {
@@ -112,8 +113,9 @@ class Session {
     if (!first_rank()) return;
     metrics_ = std::make_unique<Metrics>(deck_.run.folder, step());
     console_ = std::make_unique<Console>(deck_.run.steps, step() + 1, flops_per_token_, ceiling);
-    const std::string steps = step() < deck_.run.steps ? fmt::format("steps {} to {}", step() + 1, deck_.run.steps)
-                                                       : fmt::format("all {} steps are done", deck_.run.steps);
+    const std::string steps = step() < deck_.run.steps
+                                  ? fmt::format("steps {} to {}", step() + 1, deck_.run.steps)
+                                  : fmt::format("all {} steps are done, nothing left to train", deck_.run.steps);
     log_info(fmt::format("run {}: {} ranks, {} parameters, {} FLOPs a token, ceiling {}FLOP/s, {}", deck_.run.name,
                          world_.size(), format_thousands(describe(deck_.model).parameters()),
                          format_thousands(static_cast<std::int64_t>(flops_per_token_)), format_count(ceiling), steps));
@@ -156,7 +158,10 @@ class Session {
     trainer_.model().params().finish_gathers();       // of the last step, so they count
     const VirtualClock::Pause pause(comms_.clock());  // the clock is of training steps
     const std::optional<EvalReport> report =
-        evaluate(trainer_.model(), *loader_, comms_, pool_, [this] { return stop_.agreed(); });
+        evaluate(trainer_.model(), *loader_, comms_, pool_, [this](std::int64_t done, std::int64_t batches) {
+          if (first_rank()) console_->evaluating(step(), done, batches);
+          return stop_.agreed();
+        });
     eval_seconds_ += watch.seconds();
     evaluation_dropped_ = !report;
     if (!report || !first_rank()) return;
@@ -222,8 +227,10 @@ class Session {
           "{} tokens/s, {}FLOP/s in this session, its first {} steps, evaluation and checkpoints not counted",
           format_thousands(static_cast<std::int64_t>(rate)), format_count(rate * flops_per_token_), kWarmUpSteps));
     }
-    log_info(fmt::format("{} in all: steps {}, evaluation {}, checkpoints {}", format_duration(session_.seconds()),
-                         format_duration(session_.seconds() - eval_seconds_ - save_seconds_),
+    const double all = session_.seconds();
+    log_info(fmt::format("{} in all: start {}, steps {}, evaluation {}, checkpoints {}", format_duration(all),
+                         format_duration(start_seconds_),
+                         format_duration(all - start_seconds_ - eval_seconds_ - save_seconds_),
                          format_duration(eval_seconds_), format_duration(save_seconds_)));
     std::string text = "peak memory of a rank:";
     for (int tag = 0; tag < kMemoryTags; ++tag) {
@@ -270,7 +277,7 @@ class Session {
   std::int64_t last_saved_ = -1;
   bool evaluation_dropped_ = false;
   std::int64_t steps_here_ = 0, tokens_ = 0;  // of this session; tokens after the warm-up
-  double step_seconds_ = 0, eval_seconds_ = 0, save_seconds_ = 0;
+  double start_seconds_ = 0, step_seconds_ = 0, eval_seconds_ = 0, save_seconds_ = 0;
 };
 
 }  // namespace

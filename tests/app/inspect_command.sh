@@ -22,7 +22,7 @@ expect() {
   "$@" > out 2>&1
   local status=$?
   [ $status -eq "$code" ] || fail "status $status instead of $code: $*"
-  grep -qE "$pattern" out || fail "no line like '$pattern': $*"
+  grep -qE -- "$pattern" out || fail "no line like '$pattern': $*"
 }
 
 cat > deck.yaml << 'END'
@@ -50,6 +50,14 @@ expect 0 "^equal within 0.0e\+00" "$fourfold" inspect one --compare one --tolera
 expect 0 "^equal within 1.0e\+03" "$fourfold" inspect one --compare seed --tolerance 1000
 expect 2 "is neither the folder of a run nor one of checkpoints" "$fourfold" inspect nowhere
 expect 2 "PATH is required" "$fourfold" inspect
+expect 2 "is neither the folder of a run nor one of checkpoints" "$fourfold" inspect /etc
+expect 2 "--verify excludes --compare" "$fourfold" inspect one --compare four --verify
+expect 2 "--tolerance: nan is not legal; wanted: a number, 0 or more" "$fourfold" inspect one --compare four --tolerance nan
+expect 2 "--temperature: nan is not legal" "$fourfold" generate deck.yaml --temperature nan
+mkdir empty
+expect 0 "^empty: 0 committed steps" "$fourfold" inspect empty
+expect 0 "" "${launcher[@]}" 1 "$fourfold" train deck.yaml run.folder=single precision.compute=fp32
+expect 2 "is fp64 in .* and fp32 in " "$fourfold" inspect one --compare single
 
 # A flipped byte in the middle of a tensor's data.
 file=one/checkpoints/step_00000002.h5

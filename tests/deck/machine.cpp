@@ -73,6 +73,7 @@ TEST(MachineFile, FaultsAreSaidWithTheirPlace) {
                        "links.inside.latency", {"-1 is out of range", "0 to 1"});
   expect_machine_fault(with_line("hosts", "hosts: \"a[7-\""), "4:1", "hosts", {"no list of hosts", "nid[001-004,007]"});
   expect_machine_fault(with_line("hosts", "hosts: \"a[7-9]\""), "4:1", "hosts", {"names 3 hosts, but nodes is 2"});
+  expect_machine_fault(with_line("hosts", "hosts: \"a7,a7\""), "4:1", "hosts", {"names a7 twice"});
   expect_machine_fault("name: [small\n", "2:1", "", {});
   expect_machine_fault("", "1:1", "", {"the machine file is empty; keys: name, nodes"});
 }

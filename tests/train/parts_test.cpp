@@ -61,7 +61,12 @@ TEST(Evaluate, StopDropsIt) {
   const Loader loader(deck);
   Model<double> model(deck, comms, pool);
   int batches = 0;
-  EXPECT_FALSE(evaluate(model, loader, comms, pool, [&] { return ++batches == 3; }));
+  const auto progress = [&](std::int64_t done, std::int64_t all) {
+    EXPECT_EQ(done, ++batches);
+    EXPECT_EQ(all, loader.eval_batches());
+    return done == 3;
+  };
+  EXPECT_FALSE(evaluate(model, loader, comms, pool, progress));
   EXPECT_EQ(batches, 3);
 }
 
