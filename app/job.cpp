@@ -7,6 +7,7 @@
 
 #include "base/log.hpp"
 #include "base/memory_ledger.hpp"
+#include "base/trace.hpp"
 #include "comm/agree.hpp"
 #include "comm/launch.hpp"
 #include "deck/derive.hpp"
@@ -91,6 +92,8 @@ int run_job(const DeckArguments& arguments, Purpose purpose,
     // 3. Kokkos, and one thread for the product libraries: ranks own cores.
     const Kokkos::ScopeGuard kokkos;
     kernels::set_product_threads(1);
+    set_region_hooks({[](const std::string& region) { Kokkos::Profiling::pushRegion(region); },
+                      [] { Kokkos::Profiling::popRegion(); }});
 
     // 4. Memory and communicators.
     MemoryLedger memory;

@@ -3,12 +3,46 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.hpp"
 
 namespace fourfold {
+
+namespace {
+RegionHooks hooks;
+}  // namespace
+
+void set_region_hooks(RegionHooks given) {
+  hooks = given;
+}
+
+const RegionHooks& region_hooks() {
+  return hooks;
+}
+
+std::string_view work_phase_name(WorkPhase phase) {
+  constexpr std::array<std::string_view, kWorkPhases> kNames = {"start",        "input",  "forward", "backward",
+                                                                "gradient sum", "norm",   "update",  "evaluation",
+                                                                "checkpoint",   "checks", "between"};
+  return kNames[static_cast<std::size_t>(phase)];
+}
+
+WorkPhase Trace::enter(WorkPhase phase) {
+  const std::int64_t now = now_ns();
+  phase_ns_[static_cast<std::size_t>(phase_)] += now - since_ns_;
+  since_ns_ = now;
+  return std::exchange(phase_, phase);
+}
+
+std::array<double, kWorkPhases> Trace::phase_seconds() const {
+  std::array<double, kWorkPhases> seconds{};
+  for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] = static_cast<double>(phase_ns_[i]) * 1e-9;
+  seconds[static_cast<std::size_t>(phase_)] += static_cast<double>(now_ns() - since_ns_) * 1e-9;
+  return seconds;
+}
 
 void Trace::record(TraceEvent event) {
   if (events_.size() < capacity_) {
@@ -29,15 +63,39 @@ std::string Trace::json_events(int rank) const {
                            {"ph", "M"},
                            {"pid", rank},
                            {"args", {{"name", "rank " + std::to_string(rank)}, {"dropped", dropped_}}}});
+  std::map<std::string, int> tracks;  // to numbers of threads
+  const auto thread = [&](const std::string& track) {
+    const auto [entry, fresh] = tracks.emplace(track, static_cast<int>(tracks.size()));
+    if (fresh) {
+      text += ",\n" + line({{"name", "thread_name"},
+                            {"ph", "M"},
+                            {"pid", rank},
+                            {"tid", entry->second},
+                            {"args", {{"name", track.empty() ? "work" : track}}}});
+    }
+    return entry->second;
+  };
+  thread("");
+  int flights = 0;
   for (const TraceEvent& event : events_) {
-    text += ",\n" + line({{"name", event.name},
-                          {"cat", event.category},
-                          {"ph", "X"},
-                          {"pid", rank},
-                          {"tid", 0},
-                          {"ts", microseconds(event.start_ns - origin_ns_)},
-                          {"dur", microseconds(event.end_ns - event.start_ns)},
-                          {"args", {{"bytes", event.bytes}, {"tag", event.tag}}}});
+    json object = {{"name", event.name},
+                   {"cat", event.category},
+                   {"pid", rank},
+                   {"tid", thread(event.track)},
+                   {"ts", microseconds(event.start_ns - origin_ns_)},
+                   {"args", {{"bytes", event.bytes}, {"tag", event.tag}}}};
+    if (event.in_flight) {
+      object["ph"] = "b";
+      object["id"] = std::to_string(rank) + "." + std::to_string(flights++);
+      object["name"] = event.track + " in flight: " + event.name;
+      text += ",\n" + line(object);
+      object["ph"] = "e";
+      object["ts"] = microseconds(event.end_ns - origin_ns_);
+    } else {
+      object["ph"] = "X";
+      object["dur"] = microseconds(event.end_ns - event.start_ns);
+    }
+    text += ",\n" + line(object);
   }
   return text;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "base/error.hpp"
 #include "comm/comm_state.hpp"
@@ -18,7 +19,8 @@ Call::Call(const Communicator& group, Operation operation, Phase phase, int peer
       rank_(group.rank()),
       size_(group.size()),
       peer_(peer),
-      between_nodes_(peer < 0 ? group.between_nodes() : group.node_of(peer) != group.node_of(rank_)) {}
+      between_nodes_(peer < 0 ? group.between_nodes() : group.node_of(peer) != group.node_of(rank_)),
+      start_ns_(state_->trace->on() ? now_ns() : 0) {}
 
 CommLedger& Call::ledger() const {
   return state_->ledger;
@@ -38,7 +40,25 @@ std::shared_ptr<VirtualOperation> Call::virtual_operation(VirtualOperation::Kind
   return operation;
 }
 
+void Call::exposed(double seconds) const {
+  state_->ledger.add_seconds(key_, seconds);
+  if (state_->trace->on()) trace(now_ns() - static_cast<std::int64_t>(seconds * 1e9), false);
+}
+
+void Call::trace(std::int64_t start_ns, bool in_flight) const {
+  TraceEvent event;
+  event.name = operation_name(key_.operation);
+  event.category = phase_name(key_.phase);
+  event.start_ns = start_ns;
+  event.end_ns = now_ns();
+  event.bytes = sent_bytes_;
+  event.track = key_.group;
+  event.in_flight = in_flight;
+  state_->trace->record(std::move(event));
+}
+
 void Call::record(const Given& given) {
+  sent_bytes_ = given.ring_elements * given.element_size;
   state_->ledger.record(key_, given.elements, given.element_size, given.ring_elements, given.messages, between_nodes_);
   if (!state_->clock.counts(key_.phase)) return;
   virtual_ = virtual_operation(VirtualOperation::Kind::collective);
@@ -50,6 +70,7 @@ void Call::record(const Given& given) {
 void Call::record_message(std::int64_t elements, std::int64_t element_size, int tag) {
   const bool sends = key_.operation == Operation::send;
   const std::int64_t sent = sends ? elements : 0;
+  sent_bytes_ = sent * element_size;
   state_->ledger.record(key_, elements, element_size, sent, sends ? 1 : 0, between_nodes_);
   if (!state_->clock.counts(key_.phase)) return;
   virtual_ = virtual_operation(sends ? VirtualOperation::Kind::send : VirtualOperation::Kind::receive);
@@ -85,6 +106,7 @@ void Call::complete(MPI_Request& request, MPI_Status& status) const {
 
 void Call::finish() {
   wait();
+  if (state_->trace->on()) trace(start_ns_, true);
   if (virtual_ == nullptr) return;
   state_->ledger.add_virtual(key_, state_->channels.wait(*virtual_));
   virtual_.reset();

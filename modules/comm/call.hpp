@@ -43,11 +43,11 @@ inline MPI_Datatype mpi_type<std::byte>() {
 
 class Call {
  public:
-  // Adds the time of its life to the call's exposed seconds.
+  // Adds the time of its life to the call's exposed seconds, and to the trace.
   class Timed {
    public:
     explicit Timed(Call& call) : call_(call) {}
-    ~Timed() { call_.ledger().add_seconds(call_.key_, watch_.seconds()); }
+    ~Timed() { call_.exposed(watch_.seconds()); }
     Timed(const Timed&) = delete;
     Timed& operator=(const Timed&) = delete;
 
@@ -128,6 +128,8 @@ class Call {
   }
 
   void complete(MPI_Request& request, MPI_Status& status) const;
+  void exposed(double seconds) const;
+  void trace(std::int64_t start_ns, bool in_flight) const;
   std::shared_ptr<VirtualOperation> virtual_operation(VirtualOperation::Kind kind) const;
 
   std::shared_ptr<const MpiHandle> handle_;
@@ -135,6 +137,8 @@ class Call {
   CommKey key_;
   int rank_, size_, peer_;
   bool between_nodes_;
+  std::int64_t start_ns_ = 0;  // where there is a trace
+  std::int64_t sent_bytes_ = 0;
   std::shared_ptr<VirtualOperation> virtual_;  // where the clock counts this call
   std::vector<MPI_Request> requests_;
   std::vector<Expected> expected_;

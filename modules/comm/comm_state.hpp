@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/trace.hpp"
 #include "comm/channels.hpp"
 #include "comm/ledger.hpp"
 #include "comm/scratch.hpp"
@@ -15,6 +16,8 @@ struct CommState {
   VirtualClock clock;
   Channels channels{clock};
   ScratchPool scratch;
+  Trace no_trace;
+  Trace* trace = &no_trace;
   // Largest number of bytes given to one MPI call, whose counts are 32-bit. Tests lower it.
   std::int64_t transfer_limit = std::int64_t{1} << 30;
 };

@@ -115,6 +115,14 @@ VirtualClock& Communicator::clock() const {
   return state_->clock;
 }
 
+Trace& Communicator::trace() const {
+  return *state_->trace;
+}
+
+void Communicator::set_trace(Trace* trace) const {
+  state_->trace = trace != nullptr ? trace : &state_->no_trace;
+}
+
 Communicator Communicator::alias(std::string name) const {
   return Communicator(handle_, std::move(name), nodes_, state_);
 }

@@ -9,6 +9,7 @@
 namespace fourfold {
 
 class CommLedger;
+class Trace;
 class VirtualClock;
 struct CommState;  // comm/comm_state.hpp
 struct MpiHandle;  // comm/mpi_handle.hpp
@@ -30,6 +31,10 @@ class Communicator {
   const std::string& name() const { return name_; }
   CommLedger& ledger() const;
   VirtualClock& clock() const;
+  // Where every operation of this launch leaves its event: the exposed time on the group's track, and its flight from
+  // the start to the end. It outlives them or is taken away; nullptr: a trace that is off.
+  Trace& trace() const;
+  void set_trace(Trace* trace) const;
   const MpiHandle& handle() const { return *handle_; }
   int node_of(int rank) const { return nodes_[static_cast<std::size_t>(rank)]; }  // nodes are numbered over the world
   bool between_nodes() const { return between_nodes_; }                           // members on more than one node

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "layers/rows.hpp"
 
@@ -21,7 +23,12 @@ struct PlannedPass : Pass<T> {
 template <class T>
 class Unit {
  public:
+  explicit Unit(std::string name) : name_(std::move(name)) {}
   virtual ~Unit() = default;
+  Unit(const Unit&) = delete;
+  Unit& operator=(const Unit&) = delete;
+
+  const std::string& name() const { return name_; }  // "layers.3"
 
   // x: in, the input (unused by the first unit, which reads pass.batch); out, the output. Returns what backward needs,
   // or null unless pass.training. Can be run again on the same input with the same result. Zero rows are legal.
@@ -30,6 +37,9 @@ class Unit {
   virtual void backward_input(const PlannedPass<T>& pass, Kept& kept, Tensor<T>& dx) = 0;
   // Adds to the gradients of the parameters.
   virtual void backward_weight(const PlannedPass<T>& pass, Kept& kept) = 0;
+
+ private:
+  std::string name_;
 };
 
 }  // namespace fourfold

@@ -21,14 +21,15 @@ class Block : public CachedUnit<T> {
   };
 
   Block(const LayerContext<T>& context, const Deck& deck, Index layer)
-      : context_(context),
+      : CachedUnit<T>("layers." + std::to_string(layer)),
+        context_(context),
         model_(deck.model),
         layer_(layer),
-        name_("layers." + std::to_string(layer)),
-        attention_norm_(context, name_ + ".attention_norm", norm_type(model_.norm), model_.hidden, model_.norm_eps),
-        attention_(context, name_ + ".attention", attention_options(model_), initializers(deck)),
-        ffn_norm_(context, name_ + ".ffn_norm", norm_type(model_.norm), model_.hidden, model_.norm_eps),
-        ffn_(context, name_ + ".ffn", activation_type(model_.ffn.kind), model_.hidden, model_.ffn.hidden,
+        attention_norm_(context, this->name() + ".attention_norm", norm_type(model_.norm), model_.hidden,
+                        model_.norm_eps),
+        attention_(context, this->name() + ".attention", attention_options(model_), initializers(deck)),
+        ffn_norm_(context, this->name() + ".ffn_norm", norm_type(model_.norm), model_.hidden, model_.norm_eps),
+        ffn_(context, this->name() + ".ffn", activation_type(model_.ffn.kind), model_.hidden, model_.ffn.hidden,
              model_.bias == BiasKind::all, initializers(deck)) {}
 
   std::unique_ptr<Kept> forward(const PlannedPass<T>& pass, Tensor<T>& x, LossSum&) override {
@@ -81,7 +82,7 @@ class Block : public CachedUnit<T> {
   }
 
   Tensor<T> drop(const PlannedPass<T>& pass, const char* where, const Tensor<T>& x) const {
-    return apply_dropout(context_, pass, name_ + where, model_.dropout, model_.hidden, model_.sequence, x);
+    return apply_dropout(context_, pass, this->name() + where, model_.dropout, model_.hidden, model_.sequence, x);
   }
 
   // branch + x. The branch's tensor is fresh, but for dropout off, where it is the layer's own output: nobody else's.
@@ -93,7 +94,6 @@ class Block : public CachedUnit<T> {
   LayerContext<T> context_;
   ModelDeck model_;
   Index layer_;
-  std::string name_;
   Norm<T> attention_norm_;
   Attention<T> attention_;
   Norm<T> ffn_norm_;

@@ -40,7 +40,8 @@ class EmbeddingUnit : public Unit<T> {
   };
 
   EmbeddingUnit(const LayerContext<T>& context, const Deck& deck)
-      : context_(context),
+      : Unit<T>("embedding"),
+        context_(context),
         model_(deck.model),
         tokens_(context, "embedding.token", deck.model.vocab, deck.model.hidden,
                 deck.model.init.zero_head && deck.model.tie_embeddings

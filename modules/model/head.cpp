@@ -33,7 +33,8 @@ class Head : public HeadUnit<T> {
   };
 
   Head(const LayerContext<T>& context, const Deck& deck, std::shared_ptr<Weight<T>> table)
-      : context_(context),
+      : HeadUnit<T>("head"),
+        context_(context),
         norm_(deck.model.kind == ModelKind::transformer
                   ? std::make_unique<Norm<T>>(context, "final_norm", norm_type(deck.model.norm), deck.model.hidden,
                                               deck.model.norm_eps)

@@ -38,7 +38,8 @@ class MlpUnit : public Unit<T> {
   };
 
   MlpUnit(const LayerContext<T>& context, const Deck& deck, std::size_t layer)
-      : context_(context),
+      : Unit<T>("mlp." + std::to_string(layer)),
+        context_(context),
         first_(layer == 0),
         last_(layer + 2 == deck.model.widths.size()),
         activation_(activation_type(deck.model.activation)),

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/snap.hpp"
+#include "base/trace.hpp"
 #include "deck/derive.hpp"
 #include "kernels/vector.hpp"
 #include "model/units.hpp"
@@ -63,7 +64,10 @@ LossSum Model<T>::forward(const Pass<T>& given, Activations<T>& kept) {
   kept.units.clear();
   Tensor<T> x;
   LossSum loss;
-  for (const auto& unit : units_) kept.units.push_back(unit->forward(pass, x, loss));
+  for (const auto& unit : units_) {
+    const TraceScope scope(comms_.world().trace(), unit->name(), "forward");
+    kept.units.push_back(unit->forward(pass, x, loss));
+  }
   return loss;
 }
 
@@ -73,6 +77,7 @@ void Model<T>::backward(const Pass<T>& given, Activations<T>& kept) {
   FOURFOLD_ASSERT(kept.units.size() == units_.size(), "backward follows a training forward");
   Tensor<T> dx;
   for (std::size_t i = units_.size(); i-- > 0;) {
+    const TraceScope scope(comms_.world().trace(), units_[i]->name(), "backward");
     units_[i]->backward_input(pass, *kept.units[i], dx);
     units_[i]->backward_weight(pass, *kept.units[i]);
     kept.units[i].reset();

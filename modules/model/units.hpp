@@ -19,6 +19,7 @@ Tensor<T> apply_dropout(const LayerContext<T>& context, const PlannedPass<T>& pa
 template <class T>
 class CachedUnit : public Unit<T> {
  public:
+  using Unit<T>::Unit;
   virtual AttentionCache<T> make_cache(Index capacity) const = 0;
 };
 
@@ -34,6 +35,7 @@ std::unique_ptr<CachedUnit<T>> make_block(const LayerContext<T>& context, const 
 template <class T>
 class HeadUnit : public Unit<T> {
  public:
+  using Unit<T>::Unit;
   // Logits of the last `rows` rows of x: rows x this rank's part of the vocabulary.
   virtual Tensor<T> logits(const PlannedPass<T>& pass, const Tensor<T>& x, Index rows) const = 0;
   virtual Range held() const = 0;

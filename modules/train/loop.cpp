@@ -9,7 +9,6 @@
 
 #include "base/log.hpp"
 #include "base/stop_flag.hpp"
-#include "base/timer.hpp"
 #include "base/trace.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "comm/agree.hpp"
@@ -23,6 +22,7 @@
 #include "train/console.hpp"
 #include "train/evaluate.hpp"
 #include "train/metrics.hpp"
+#include "train/phases.hpp"
 #include "train/replica_check.hpp"
 #include "train/restart.hpp"
 #include "train/saved_tensors.hpp"
@@ -37,6 +37,18 @@ namespace {
 constexpr std::size_t kTraceEvents = std::size_t{1} << 18;  // about 30 MiB a rank
 constexpr std::int64_t kWarmUpSteps = 2;                    // of a session, not in its tokens per second
 
+// The launch's operations leave their events in `trace` meanwhile.
+class Traced {
+ public:
+  Traced(const Communicator& world, Trace& trace) : world_(world) { world_.set_trace(&trace); }
+  ~Traced() { world_.set_trace(nullptr); }
+  Traced(const Traced&) = delete;
+  Traced& operator=(const Traced&) = delete;
+
+ private:
+  const Communicator& world_;
+};
+
 // One process's life of a run.
 template <class T>
 class Session {
@@ -47,8 +59,9 @@ class Session {
         world_(comms.world()),
         pool_(pool),
         options_(options),
-        loader_(open_loader(deck, comms.world())),
         trace_(deck.run.trace ? kTraceEvents : 0),
+        traced_(comms.world(), trace_),
+        loader_(open_loader(deck, comms.world())),
         trainer_(deck, comms, *loader_, pool, trace_),
         saved_(trainer_.model().params(), &trainer_.optimizer(), comms),
         stop_(comms.world(), deck.run.folder),
@@ -63,7 +76,7 @@ class Session {
     restart();
     write_resolved_deck(world_, deck_);  // a refused restart leaves the run's deck as it was
     open_reports();
-    start_seconds_ = session_.seconds();
+    trace_.enter(WorkPhase::between);
     if (evaluation_left_over()) evaluate_now();
     bool stop = stop_.agreed();
     while (step() < deck_.run.steps && !stop && !told_to_stop()) {
@@ -141,11 +154,13 @@ class Session {
     const auto due = [&](std::int64_t every) { return every > 0 && report.step % every == 0; };
     if (due(deck_.debug.replica_check)) {
       set_progress(step(), "replica check");
+      const PhaseScope scope(trace_, WorkPhase::checks, step());
       saved_.to_host();
       check_replicas(world_, report.step, saved_.shards(), report.batch_coordinate, report.samples_hash);
     }
     if (due(deck_.debug.record)) {
       set_progress(step(), "record");
+      const PhaseScope scope(trace_, WorkPhase::checks, step());
       record_->to_host();
       save_record(world_, deck_, record_->shards(), {step(), trainer_.cursor()});
     }
@@ -153,8 +168,7 @@ class Session {
 
   void evaluate_now() {
     set_progress(step(), "evaluation");
-    const Stopwatch watch;
-    const TraceScope scope(trace_, "evaluation", "evaluate", 0, step());
+    const PhaseScope scope(trace_, WorkPhase::evaluation, step());
     trainer_.model().params().finish_gathers();       // of the last step, so they count
     const VirtualClock::Pause pause(comms_.clock());  // the clock is of training steps
     const std::optional<EvalReport> report =
@@ -162,7 +176,6 @@ class Session {
           if (first_rank()) console_->evaluating(step(), done, batches);
           return stop_.agreed();
         });
-    eval_seconds_ += watch.seconds();
     evaluation_dropped_ = !report;
     if (!report || !first_rank()) return;
     metrics_->write(step(), *report);
@@ -172,13 +185,12 @@ class Session {
   void checkpoint_now() {
     if (last_saved_ == step()) return;
     set_progress(step(), "checkpoint");
-    const TraceScope scope(trace_, "checkpoint", "checkpoint", 0, step());
+    const PhaseScope scope(trace_, WorkPhase::checkpoint, step());
     refuse_unless_finite();
     saved_.to_host();
     const checkpoint::SaveReport report =
         save_checkpoint(world_, deck_, *loader_, saved_.shards(), {step(), trainer_.cursor()}, resumed_from_, options_);
     last_saved_ = step();
-    save_seconds_ += report.seconds;
     if (!first_rank()) return;
     for (const std::string& note : report.notes) log_info("checkpoint: " + note);
     console_->checkpoint(step(), report.seconds);
@@ -220,6 +232,7 @@ class Session {
     peaks.back() = static_cast<double>(memory.peak_total());
     all_reduce_max<double>(world_, peaks, Phase::control);
     const TrafficReport traffic = traffic_report(world_);
+    const PhaseReport phases = phase_report(world_, trace_);
     if (!first_rank()) return;
     if (step_seconds_ > 0) {
       const double rate = static_cast<double>(tokens_) / step_seconds_;
@@ -227,11 +240,9 @@ class Session {
           "{} tokens/s, {}FLOP/s in this session, its first {} steps, evaluation and checkpoints not counted",
           format_thousands(static_cast<std::int64_t>(rate)), format_count(rate * flops_per_token_), kWarmUpSteps));
     }
-    const double all = session_.seconds();
-    log_info(fmt::format("{} in all: start {}, steps {}, evaluation {}, checkpoints {}", format_duration(all),
-                         format_duration(start_seconds_),
-                         format_duration(all - start_seconds_ - eval_seconds_ - save_seconds_),
-                         format_duration(eval_seconds_), format_duration(save_seconds_)));
+    log_info(fmt::format("{} in all; by phase, a rank's mean and the largest:\n{}", format_duration(phases.whole),
+                         phase_table(phases)));
+    metrics_->write(step(), phases);
     std::string text = "peak memory of a rank:";
     for (int tag = 0; tag < kMemoryTags; ++tag) {
       text += fmt::format(" {} {}B,", memory_tag_name(static_cast<MemoryTag>(tag)),
@@ -263,9 +274,9 @@ class Session {
   Pool& pool_;
   const TrainOptions& options_;
   const StopSignals signals_;
-  const Stopwatch session_;
-  std::unique_ptr<Loader> loader_;
   Trace trace_;
+  const Traced traced_;
+  std::unique_ptr<Loader> loader_;
   Trainer<T> trainer_;
   SavedTensors<T> saved_;
   std::optional<SavedTensors<T>> record_;
@@ -277,7 +288,7 @@ class Session {
   std::int64_t last_saved_ = -1;
   bool evaluation_dropped_ = false;
   std::int64_t steps_here_ = 0, tokens_ = 0;  // of this session; tokens after the warm-up
-  double start_seconds_ = 0, step_seconds_ = 0, eval_seconds_ = 0, save_seconds_ = 0;
+  double step_seconds_ = 0;
 };
 
 }  // namespace

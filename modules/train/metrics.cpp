@@ -90,6 +90,16 @@ void Metrics::write(std::int64_t step, const TrafficReport& report) {
   put(line.dump());
 }
 
+void Metrics::write(std::int64_t step, const PhaseReport& report) {
+  Json line{{"event", "phases"}, {"step", step}, {"seconds", report.whole}};
+  for (int i = 0; i < kWorkPhases; ++i) {
+    const std::string name(work_phase_name(static_cast<WorkPhase>(i)));
+    line["mean"][name] = report.mean[static_cast<std::size_t>(i)];
+    line["largest"][name] = report.largest[static_cast<std::size_t>(i)];
+  }
+  put(line.dump());
+}
+
 void Metrics::put(const std::string& line) {
   const std::string text = line + "\n";
   if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() || std::fflush(file_.get()) != 0) {

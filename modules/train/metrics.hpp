@@ -7,6 +7,8 @@
 //   {"event":"communication","step":50,"axes":[{"axis":"data","operations":..,"messages":..,"bytes_inside":..,
 //   "bytes_between":..,"exposed_mean":..,"exposed_largest":..,"virtual_mean":..,"virtual_largest":..}],
 //   "virtual_picoseconds":..}   at a session's end, of its steps; the virtual ones where a machine is emulated
+//   {"event":"phases","step":50,"seconds":..,"mean":{"start":..,"input":..,"forward":..},"largest":{..}}   at its end
+//   too
 #pragma once
 
 #include <cstdint>
@@ -16,6 +18,7 @@
 #include <string>
 
 #include "train/evaluate.hpp"
+#include "train/phases.hpp"
 #include "train/traffic.hpp"
 #include "train/trainer.hpp"
 
@@ -33,6 +36,7 @@ class Metrics {
   void write(const StepReport& report, double model_flops);  // FLOPs of the step on all ranks
   void write(std::int64_t step, const EvalReport& report);
   void write(std::int64_t step, const TrafficReport& report);
+  void write(std::int64_t step, const PhaseReport& report);
 
   // Whether the file held an evaluation of this step when it was opened.
   bool had_eval(std::int64_t step) const { return evaluated_.contains(step); }

@@ -73,14 +73,14 @@ StepReport Trainer<T>::step() {
   }
   {
     set_progress(report.step, "gradient sum");
-    const TraceScope scope(trace_, "reduce", "gradient", 0, report.step);
+    const PhaseScope scope(trace_, WorkPhase::gradient_sum, report.step);
     reducer_.reduce();
   }
-  report.loss = global_loss(mine, targets);
   NormReport norm;
   {
     set_progress(report.step, "gradient norm");
-    const TraceScope scope(trace_, "norm", "update", 0, report.step);
+    const PhaseScope scope(trace_, WorkPhase::norm, report.step);
+    report.loss = global_loss(mine, targets);
     norm = norm_.compute();
   }
   report.grad_norm = norm.norm;
@@ -94,13 +94,13 @@ StepReport Trainer<T>::step() {
   }
   {
     set_progress(report.step, "update");
-    const TraceScope scope(trace_, "update", "update", 0, report.step);
+    const PhaseScope scope(trace_, WorkPhase::update, report.step);
     report.learning_rate = learning_rate(deck_.optimizer, deck_.run.steps, report.step);
     optimizer_.update(report.step, report.learning_rate, clip_factor(deck_.optimizer.clip, report.grad_norm));
     comms_.clock().compute(kNumberType<T>, 0, optimizer_.update_bytes());
     gather_values(plan_, model_.params(), deck_.optimizer.gather);
+    Space().fence();
   }
-  Space().fence();
   steps_done_ = report.step;
   cursor_ += deck_.batch.global;
   report.tokens = deck_.batch.global * batch.tokens;
@@ -123,13 +123,17 @@ template <class T>
 LossSum Trainer<T>::run_micro_batch(StepReport& report, std::int64_t index, double loss_scale, Batch& batch) {
   const std::int64_t step = report.step;
   const BatchCoordinate coordinate = batch_coordinate(deck_.parallel, comms_);
-  set_progress(step, "data");
-  batch = loader_.micro_batch(cursor_, index, coordinate.count, coordinate.index, std::move(batch));
-  if (deck_.debug.replica_check > 0) {
-    report.batch_coordinate = coordinate.index;
-    report.samples_hash = hash_of(batch, report.samples_hash);
+  MicroBatch<T> micro;
+  {
+    set_progress(step, "data");
+    const PhaseScope scope(trace_, WorkPhase::input, index);
+    batch = loader_.micro_batch(cursor_, index, coordinate.count, coordinate.index, std::move(batch));
+    if (deck_.debug.replica_check > 0) {
+      report.batch_coordinate = coordinate.index;
+      report.samples_hash = hash_of(batch, report.samples_hash);
+    }
+    micro = make_micro_batch<T>(deck_, comms_, batch, pool_);
   }
-  const MicroBatch<T> micro = make_micro_batch<T>(deck_, comms_, batch, pool_);
   Pass<T> pass;
   pass.batch = &micro;
   pass.training = true;
@@ -139,11 +143,11 @@ LossSum Trainer<T>::run_micro_batch(StepReport& report, std::int64_t index, doub
   LossSum sum;
   {
     set_progress(step, "forward");
-    const TraceScope scope(trace_, "forward", "forward", 0, index);
+    const PhaseScope scope(trace_, WorkPhase::forward, index);
     sum = model_.forward(pass, kept);
   }
   set_progress(step, "backward");
-  const TraceScope scope(trace_, "backward", "backward", 0, index);
+  const PhaseScope scope(trace_, WorkPhase::backward, index);
   model_.backward(pass, kept);
   return sum;
 }

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/timer.hpp"
 #include "comm/agree.hpp"
 #include "comm/collectives.hpp"
 #include "comm/launch.hpp"
@@ -87,10 +88,13 @@ std::vector<Json> all_lines_of(const std::string& folder) {
   return lines;
 }
 
-// Without those that only runs of several ranks write.
+// Without what is about a session, not about the run.
 std::vector<Json> lines_of(const std::string& folder) {
   std::vector<Json> lines = all_lines_of(folder);
-  std::erase_if(lines, [](const Json& line) { return line.value("event", "") == "communication"; });
+  std::erase_if(lines, [](const Json& line) {
+    const std::string event = line.value("event", "");
+    return event == "communication" || event == "phases";
+  });
   return lines;
 }
 
@@ -175,6 +179,65 @@ TEST(Loop, CommunicationIsReportedByAxis) {
     }
   }
   barrier(world(), Phase::control);
+}
+
+// The phases' seconds add up to the session's; the trace shows the work, its units and every axis.
+TEST(Loop, TimeIsReportedByPhase) {
+  const Folder folder;
+  const int ranks = world().size();
+  std::vector<std::string> more{"run.trace=true", "debug.record=5"};
+  if (ranks > 1) more.push_back("parallel.dense.depth=" + std::to_string(ranks));
+  const Deck deck = test::deck_of(test::small_transformer(), overrides(folder, more), ranks);
+  const Stopwatch watch;
+  EXPECT_EQ(run_train(deck, world(), until(0)), ExitCode::done);
+  const double outside = watch.seconds();
+  if (world().rank() != 0) return;
+  const Json line = all_lines_of(folder.run()).at(10 + 3);
+  EXPECT_EQ(line.at("event"), "phases");
+  double sum = 0, steps = 0;
+  for (const auto& [phase, seconds] : line.at("mean").items()) {
+    sum += seconds.get<double>();
+    const bool of_steps =
+        phase != "start" && phase != "evaluation" && phase != "checkpoint" && phase != "checks" && phase != "between";
+    if (of_steps) steps += seconds.get<double>();
+    EXPECT_GT(seconds.get<double>(), 0.0) << phase;
+    EXPECT_GE(line.at("largest").at(phase).get<double>(), 0.999 * seconds.get<double>()) << phase;
+  }
+  const double whole = line.at("seconds").get<double>();
+  EXPECT_NEAR(sum, whole, 0.01 * whole);
+  EXPECT_LE(whole, outside);
+  double reported = 0;
+  for (const Json& step : lines_of(folder.run())) {
+    if (!step.contains("event")) reported += step.at("seconds").get<double>();
+  }
+  EXPECT_LE(steps, 1.01 * reported + 0.01);
+  EXPECT_GE(steps, 0.5 * reported);
+
+  const Json trace = Json::parse(bytes_of(folder.run() + "/trace.json"));
+  std::map<std::string, int> spans, tracks;
+  std::map<std::string, std::string> open;  // flights by id
+  for (const Json& event : trace.at("traceEvents")) {
+    const std::string kind = event.at("ph");
+    if (kind == "M" && event.at("name") == "thread_name") ++tracks[event.at("args").at("name")];
+    if (kind == "X") ++spans[event.at("name")];
+    if (kind == "b") open[event.at("id")] = event.at("name");
+    if (kind == "e") {
+      EXPECT_EQ(open.extract(event.at("id").get<std::string>()).mapped(), event.at("name"));
+    }
+  }
+  EXPECT_TRUE(open.empty());
+  EXPECT_EQ(tracks["work"], ranks);
+  for (const char* name : {"input", "forward", "backward", "gradient sum", "norm", "update"}) {
+    EXPECT_EQ(spans[name], 10 * ranks) << name;
+  }
+  EXPECT_EQ(spans["evaluation"], 3 * ranks);
+  EXPECT_EQ(spans["checkpoint"], 4 * ranks);
+  EXPECT_GE(spans["layers.0"], 2 * 10 * ranks);
+  EXPECT_EQ(spans["layers.0"], spans["head"]);
+  if (ranks > 1) {
+    EXPECT_EQ(tracks["depth"], ranks);
+    EXPECT_GE(spans["all_gather"], 10 * ranks);
+  }
 }
 
 TEST(Loop, RestartOnOtherRankCounts) {
