@@ -35,9 +35,15 @@ class VirtualClock {
 
   // A kernel's work, on operands of this type: FLOPs, and bytes read and written.
   void compute(NumberType type, std::int64_t flops, std::int64_t bytes) {
-    if (machine_ && pauses_ == 0) now_ = saturating_add(now_, kernel_time(*machine_, type, flops, bytes));
+    if (pauses_ > 0) return;
+    flops_ += flops;
+    bytes_ += bytes;
+    if (machine_) now_ = saturating_add(now_, kernel_time(*machine_, type, flops, bytes));
   }
   Picoseconds now() const { return now_; }
+  // All work of this rank so far, with a machine or without.
+  std::int64_t flops() const { return flops_; }
+  std::int64_t bytes() const { return bytes_; }
   // Waits until `end`; returns for how long.
   Picoseconds advance_to(Picoseconds end);
 
@@ -56,6 +62,7 @@ class VirtualClock {
  private:
   std::optional<Machine> machine_;
   Picoseconds now_ = 0;
+  std::int64_t flops_ = 0, bytes_ = 0;
   int pauses_ = 0;
 };
 

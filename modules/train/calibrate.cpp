@@ -1,69 +1,108 @@
 #include "train/calibrate.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <vector>
 
 #include "base/timer.hpp"
 #include "comm/collectives.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/vector.hpp"
+#include "tensor/tensor.hpp"
 
 namespace fourfold {
 
 namespace {
 
+// Y = X W^T: m rows, n outputs, k inputs.
 struct ProductShape {
   Index m = 1, n = 1, k = 1;
   double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
 };
 
-ProductShape product_shape(const Deck& deck) {
+// The matrices of a step as a rank holds them while it multiplies.
+std::vector<ProductShape> product_shapes(const Deck& deck) {
   const ModelDeck& model = deck.model;
-  const Index micro = std::max<Index>(1, deck.batch.micro);
-  ProductShape shape{micro * std::max<Index>(1, model.sequence), model.ffn.hidden, model.hidden};
-  if (model.kind == ModelKind::embedding) shape.n = model.vocab;
+  const DenseShape& grid = deck.parallel.dense;
+  const Index depth = deck.parallel.depth_splits == DepthSplits::sequence ? grid.depth : 1;
+  const Index rows = std::max<Index>(1, deck.batch.micro) * std::max<Index>(1, model.sequence) / depth;
+  std::vector<ProductShape> shapes;
+  // Neighbouring matrices swap the axes that cut them.
+  const auto add = [&](Index n, Index k, bool swapped) {
+    const Index cut_n = swapped ? grid.col : grid.row, cut_k = swapped ? grid.row : grid.col;
+    shapes.push_back({std::max<Index>(1, rows), std::max<Index>(1, n / cut_n), std::max<Index>(1, k / cut_k)});
+  };
   if (model.kind == ModelKind::mlp) {
-    shape = {micro, model.widths[1], model.widths[0]};
-    for (std::size_t i = 1; i + 1 < model.widths.size(); ++i) {
-      if (model.widths[i] * model.widths[i + 1] > shape.n * shape.k)
-        shape = {micro, model.widths[i + 1], model.widths[i]};
+    for (std::size_t i = 0; i + 1 < model.widths.size() && i < 8; ++i) {
+      add(model.widths[i + 1], model.widths[i], i % 2 == 1);
     }
+    return shapes;
   }
-  constexpr double kMostFlops = 2e8;  // a few milliseconds on one core
-  const double row = 2.0 * static_cast<double>(shape.n) * static_cast<double>(shape.k);
-  shape.m = std::clamp<Index>(static_cast<Index>(kMostFlops / row), 1, shape.m);
+  if (model.kind == ModelKind::transformer) {
+    const Index heads = model.heads * model.head_dim;
+    add(heads, model.hidden, false);
+    add(model.hidden, heads, true);
+    add(model.ffn.hidden, model.hidden, false);
+    add(model.hidden, model.ffn.hidden, true);
+  }
+  add(model.vocab, model.hidden, false);
+  return shapes;
+}
+
+// Shorter where it would take long: the rate is reached well before.
+ProductShape shortened(ProductShape shape) {
+  constexpr double kMostFlops = 5e8;  // some milliseconds on one core
+  constexpr Index kEnough = 512;
+  const auto cut = [&](Index& length) {
+    if (shape.flops() <= kMostFlops || length <= kEnough) return;
+    length = std::max(kEnough, static_cast<Index>(static_cast<double>(length) * kMostFlops / shape.flops()));
+  };
+  cut(shape.n);
+  cut(shape.m);
+  cut(shape.k);
   return shape;
+}
+
+// FLOP/s of the three products of a layer, the fastest.
+template <class T>
+double best_rate(const ProductShape& shape, Pool& pool) {
+  const Space space;
+  const Tensor<T> x(pool, MemoryTag::buffers, shape.m, shape.k);
+  const Tensor<T> w(pool, MemoryTag::buffers, shape.n, shape.k);
+  const Tensor<T> y(pool, MemoryTag::buffers, shape.m, shape.n);
+  for (const Tensor<T>& tensor : {x, w, y}) kernels::fill<T>(space, T{1}, tensor.vector());
+  const auto time = [&](const auto& product) {
+    product();  // the library makes its code
+    double best = std::numeric_limits<double>::infinity();
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      const Stopwatch watch;
+      product();
+      space.fence();
+      best = std::min(best, watch.seconds());
+    }
+    return best;
+  };
+  const double forward = time([&] { kernels::linear_forward<T>(space, x.matrix(), w.matrix(), y.matrix()); });
+  const double input = time([&] { kernels::linear_backward_input<T>(space, y.matrix(), w.matrix(), x.matrix()); });
+  const double weight =
+      time([&] { kernels::linear_backward_weight<T>(space, y.matrix(), x.matrix(), w.matrix(), kernels::Write::add); });
+  return shape.flops() / std::min({forward, input, weight});
 }
 
 }  // namespace
 
 template <class T>
-double measure_ceiling(const Deck& deck, const Communicator& world, Pool& pool) {
-  const ProductShape shape = product_shape(deck);
-  const Space space;
-  const Tensor<T> x(pool, MemoryTag::buffers, shape.m, shape.k);
-  const Tensor<T> w(pool, MemoryTag::buffers, shape.n, shape.k);
-  const Tensor<T> y(pool, MemoryTag::buffers, shape.m, shape.n);
-  kernels::fill<T>(space, T{1}, x.vector());
-  kernels::fill<T>(space, T{1}, w.vector());
-  const auto run = [&] {
-    const Stopwatch watch;
-    kernels::gemm<T>(space, false, true, shape.m, shape.n, shape.k, x.data(), shape.k, w.data(), shape.k, y.data(),
-                     shape.n);
-    space.fence();
-    return watch.seconds();
-  };
-  run();  // the library makes its code
-  barrier(world, Phase::setup);
-  constexpr double kSeconds = 0.1;
-  const Stopwatch watch;
-  double best = run();
-  while (watch.seconds() < kSeconds) best = std::min(best, run());
-  double rate = shape.flops() / best;
+double measure_ceiling(const Deck& deck, const Communicator& world) {
+  MemoryLedger memory;  // of its own: none of it is the step's
+  Pool pool(memory);
+  barrier(world, Phase::setup);  // all cores are busy
+  double rate = 0;
+  for (const ProductShape& shape : product_shapes(deck)) rate = std::max(rate, best_rate<T>(shortened(shape), pool));
   all_reduce_sum<double>(world, {&rate, 1}, Summation::fast, Phase::setup);
   return rate;
 }
 
-template double measure_ceiling<float>(const Deck&, const Communicator&, Pool&);
-template double measure_ceiling<double>(const Deck&, const Communicator&, Pool&);
+template double measure_ceiling<float>(const Deck&, const Communicator&);
+template double measure_ceiling<double>(const Deck&, const Communicator&);
 
 }  // namespace fourfold

@@ -122,7 +122,7 @@ class Session {
   }
 
   void open_reports() {
-    const double ceiling = measure_ceiling<T>(deck_, world_, pool_);
+    const double ceiling = measure_ceiling<T>(deck_, world_);
     if (!first_rank()) return;
     metrics_ = std::make_unique<Metrics>(deck_.run.folder, step());
     console_ = std::make_unique<Console>(deck_.run.steps, step() + 1, flops_per_token_, ceiling);

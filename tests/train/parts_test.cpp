@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/error.hpp"
+#include "comm/collectives.hpp"
 #include "comm/launch.hpp"
 #include "mpi_test.hpp"
 #include "runs.hpp"
@@ -128,13 +129,15 @@ TEST(Trainer, SteadyStepsAllocateNothing) {
 }
 
 TEST(Calibrate, PositiveAndTheSameEverywhere) {
-  const Deck deck =
-      test::deck_of(test::small_transformer(), {"batch.global=12", "batch.micro_batches=1"}, world().size());
-  MemoryLedger ledger;
-  Pool pool(ledger);
-  const double rate = measure_ceiling<double>(deck, world(), pool);
-  EXPECT_GT(rate, 1e6);
-  EXPECT_EQ(ledger.live_total(), 0);
+  for (const std::string& yaml : {test::small_transformer(), test::dyadic_mlp(), test::dyadic_embedding(true)}) {
+    const Deck deck = test::deck_of(yaml, {"batch.global=12", "batch.micro_batches=1"}, world().size());
+    for (const double rate : {measure_ceiling<double>(deck, world()), measure_ceiling<float>(deck, world())}) {
+      double largest = rate;
+      all_reduce_max<double>(world(), {&largest, 1}, Phase::control);
+      EXPECT_EQ(rate, largest);
+      EXPECT_GT(rate, 1e6);
+    }
+  }
 }
 
 TEST(Console, Formats) {
