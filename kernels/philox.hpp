@@ -18,16 +18,26 @@ struct Philox4 {
   std::uint32_t word[4];
 };
 
-// Ten rounds on a 128-bit counter with a 64-bit key.
+inline constexpr int kPhiloxRounds = 10;
+
+FOURFOLD_FUNCTION Philox4 philox_round(Philox4 counter, std::uint32_t key0, std::uint32_t key1) {
+  const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter.word[0];
+  const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter.word[2];
+  return Philox4{
+      {static_cast<std::uint32_t>(product1 >> 32) ^ counter.word[1] ^ key0, static_cast<std::uint32_t>(product1),
+       static_cast<std::uint32_t>(product0 >> 32) ^ counter.word[3] ^ key1, static_cast<std::uint32_t>(product0)}};
+}
+// Between rounds.
+FOURFOLD_FUNCTION void philox_next_key(std::uint32_t& key0, std::uint32_t& key1) {
+  key0 += 0x9E3779B9u;
+  key1 += 0xBB67AE85u;
+}
+
+// All rounds on a 128-bit counter with a 64-bit key.
 FOURFOLD_FUNCTION Philox4 philox4x32(Philox4 counter, std::uint32_t key0, std::uint32_t key1) {
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter.word[0];
-    const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter.word[2];
-    counter = Philox4{
-        {static_cast<std::uint32_t>(product1 >> 32) ^ counter.word[1] ^ key0, static_cast<std::uint32_t>(product1),
-         static_cast<std::uint32_t>(product0 >> 32) ^ counter.word[3] ^ key1, static_cast<std::uint32_t>(product0)}};
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    counter = philox_round(counter, key0, key1);
+    philox_next_key(key0, key1);
   }
   return counter;
 }

@@ -47,7 +47,7 @@ Linear<T>::Linear(const LayerContext<T>& context, std::vector<Segment> segments,
     spec.shard = Shard{{segment.features}, {segment.held}, {0, segment.held.size()}};
     spec.sum_over = GroupKey({Axis::data, Axis::depth}, segment.sharers);
     spec.owner = first_of_in_axis_;
-    spec.init = [](std::int64_t) { return 0.0; };
+    spec.init = constant_initializer(0);
     biases_.push_back(context.store.declare(std::move(spec)));
   }
 }

@@ -16,7 +16,7 @@ Param<T>* declare_vector(const LayerContext<T>& context, std::string name, Index
   spec.shard = Shard{{width}, {held}, {0, held.size()}};
   spec.sum_over = context.stream_sums();
   spec.owner = spec.sum_over.has(Axis::row) || context.place(Axis::row) == 0;
-  spec.init = [value](std::int64_t) { return value; };
+  spec.init = constant_initializer(value);
   return context.store.declare(std::move(spec));
 }
 

@@ -45,7 +45,7 @@ class EmbeddingUnit : public Unit<T> {
         model_(deck.model),
         tokens_(context, "embedding.token", deck.model.vocab, deck.model.hidden,
                 deck.model.init.zero_head && deck.model.tie_embeddings
-                    ? zero_initializer()
+                    ? constant_initializer(0)
                     : make_initializer(deck.model, deck.run.seed, "embedding.token", deck.model.hidden, false)) {
     if (model_.kind == ModelKind::transformer && model_.positions == Positions::learned) {
       positions_ = std::make_unique<LearnedPositions<T>>(

@@ -17,8 +17,8 @@ Linear<T> make_projection(const LayerContext<T>& context, const Deck& deck, std:
   if (table) return Linear<T>(context, std::move(table), Orientation{});
   const ModelDeck& model = deck.model;
   const std::string name = "head.weight";
-  Initializer init =
-      model.init.zero_head ? zero_initializer() : make_initializer(model, deck.run.seed, name, model.hidden, false);
+  Initializer init = model.init.zero_head ? constant_initializer(0)
+                                          : make_initializer(model, deck.run.seed, name, model.hidden, false);
   return Linear<T>(context, {even_segment(context, name, model.vocab, Axis::row, std::move(init))}, model.hidden,
                    {Orientation{}, false, true});
 }

@@ -25,23 +25,25 @@ double dyadic_value(const RandomStream& stream, std::int64_t row, std::int64_t c
 
 }  // namespace
 
-Initializer zero_initializer() {
-  return [](std::int64_t) { return 0.0; };
-}
-
 Initializer make_initializer(const ModelDeck& model, std::uint64_t seed, const std::string& name, std::int64_t columns,
                              bool residual) {
   const RandomStream stream = random_stream(seed, "init/" + name);
   if (model.init.kind == InitKind::dyadic) {
-    return [stream, columns, nonzeros = model.init.nonzeros](std::int64_t index) {
-      return dyadic_value(stream, index / columns, index % columns, columns, nonzeros);
+    return [stream, columns, nonzeros = model.init.nonzeros](std::int64_t first, std::span<double> values) {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const std::int64_t index = first + static_cast<std::int64_t>(i);
+        values[i] = dyadic_value(stream, index / columns, index % columns, columns, nonzeros);
+      }
     };
   }
   double std = model.init.std;
   if (residual && model.init.scale_residual && model.layers > 0) {
     std /= std::sqrt(2.0 * static_cast<double>(model.layers));
   }
-  return [stream, std](std::int64_t index) { return std * normal(stream, static_cast<std::uint64_t>(index)); };
+  return [stream, std](std::int64_t first, std::span<double> values) {
+    fill_normal(stream, static_cast<std::uint64_t>(first), values);
+    for (double& value : values) value *= std;
+  };
 }
 
 }  // namespace fourfold

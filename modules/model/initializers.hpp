@@ -15,6 +15,4 @@ namespace fourfold {
 Initializer make_initializer(const ModelDeck& model, std::uint64_t seed, const std::string& name, std::int64_t columns,
                              bool residual);
 
-Initializer zero_initializer();
-
 }  // namespace fourfold

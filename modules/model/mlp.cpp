@@ -22,7 +22,7 @@ Linear<T> make_matrix(const LayerContext<T>& context, const Deck& deck, std::siz
   const Orientation orientation = orientation_of(layer);
   const bool last = layer + 2 == model.widths.size();
   Initializer init = last && model.init.zero_head
-                         ? zero_initializer()
+                         ? constant_initializer(0)
                          : make_initializer(model, deck.run.seed, name, model.widths[layer], false);
   return Linear<T>(context, {even_segment(context, name, model.widths[layer + 1], orientation.out, std::move(init))},
                    model.widths[layer], {orientation, model.mlp_bias, layer > 0});

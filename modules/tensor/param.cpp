@@ -8,6 +8,27 @@
 
 namespace fourfold {
 
+namespace {
+
+// Run by run: elements that follow each other here and in the logical tensor.
+template <class T>
+void initialize(const ParamSpec& spec, T* values) {
+  constexpr Index kMost = 4096;
+  const Shard& shard = spec.shard;
+  const Index run = shard.box.empty() ? 1 : shard.box.back().size();  // inside the box, rows of its last dim
+  std::vector<double> block(static_cast<std::size_t>(std::min(kMost, shard.size())));
+  for (Index i = 0; i < shard.size();) {
+    const Index left = run - (shard.flat.begin + i) % run;  // to the end of the row
+    const Index count = std::min({left, shard.size() - i, kMost});
+    const std::span<double> part(block.data(), static_cast<std::size_t>(count));
+    spec.init(shard.global_index(i), part);
+    for (Index j = 0; j < count; ++j) values[i + j] = static_cast<T>(block[static_cast<std::size_t>(j)]);
+    i += count;
+  }
+}
+
+}  // namespace
+
 template <class T>
 Param<T>* ParamStore<T>::declare(ParamSpec&& spec) {
   for (const Param<T>& other : params_) FOURFOLD_ASSERT(other.spec.name != spec.name, "twice: " + spec.name);
@@ -53,7 +74,7 @@ void ParamStore<T>::allocate(Pool& pool, const PartsOfGroup& parts) {
     param.value = kernels::Vector<T>(group.values.data() + param.group_offset, size);
     param.grad = kernels::Vector<kernels::Acc<T>>(group.grads.data() + param.group_offset, size);
     auto host = Kokkos::create_mirror_view(param.value);
-    for (Index i = 0; i < size; ++i) host(i) = static_cast<T>(param.spec.init(param.spec.shard.global_index(i)));
+    initialize(param.spec, host.data());
     Kokkos::deep_copy(param.value, host);
   }
   zero_gradients();

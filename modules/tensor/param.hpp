@@ -7,9 +7,11 @@
 // Param::use(), or calls ParamStore::finish_gathers() first.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,9 +22,12 @@
 
 namespace fourfold {
 
-// The initial value of the element with a given row-major index in the logical tensor: a function of the seed and the
-// parameter's name, never of the grid.
-using Initializer = std::function<double(std::int64_t global_index)>;
+// The initial values of the elements from a given row-major index on in the logical tensor: each a function of the
+// seed, the parameter's name and its own index, never of the grid.
+using Initializer = std::function<void(std::int64_t first, std::span<double> values)>;
+inline Initializer constant_initializer(double value) {
+  return [value](std::int64_t, std::span<double> values) { std::fill(values.begin(), values.end(), value); };
+}
 
 struct ParamSpec {
   std::string name;   // global, without a rank: "layers.3.attention.q.weight"

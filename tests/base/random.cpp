@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numbers>
 #include <set>
+#include <vector>
 
 namespace fourfold {
 namespace {
@@ -75,6 +77,27 @@ TEST(Normal, Values) {
   EXPECT_NEAR(normal(RandomStream{1234, 0}, 0), 0.5592489475752191, 1e-14);
   EXPECT_NEAR(normal(RandomStream{1234, 0}, 1), 0.4275866723340035, 1e-14);
   EXPECT_NEAR(normal(RandomStream{0x0123456789abcdef, 7}, std::uint64_t{1} << 40), 0.6741559933002486, 1e-14);
+}
+
+// Box-Muller by the library's functions, on draws whose indices need one word and two.
+TEST(Normal, RunsAreWhatTheirDrawsAreOneByOne) {
+  const RandomStream stream = random_stream(7, "test/normal", 3);
+  for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{5}, (std::uint64_t{1} << 32) - 40}) {
+    for (const std::size_t count : {0, 1, 31, 32, 33, 200}) {
+      std::vector<double> run(count + 1, -99);
+      fill_normal(stream, first, {run.data(), count});
+      EXPECT_EQ(run.back(), -99);
+      for (std::size_t i = 0; i < count; ++i) {
+        EXPECT_EQ(run[i], normal(stream, first + i));
+        const kernels::Philox4 x = stream.draw(first + i);
+        const auto unit = [](std::uint32_t low, std::uint32_t high) {
+          return static_cast<double>(((std::uint64_t{high} << 32) | low) >> 11) * 0x1.0p-53;
+        };
+        const double angle = 2.0 * std::numbers::pi * unit(x.word[2], x.word[3]);
+        EXPECT_NEAR(run[i], std::sqrt(-2.0 * std::log(1.0 - unit(x.word[0], x.word[1]))) * std::cos(angle), 1e-14);
+      }
+    }
+  }
 }
 
 // Moments of N(0, 1): 0, 1, 0, 3, each within four standard errors (variances 1, 2, 15, 96 over n).

@@ -27,7 +27,7 @@ struct P24 {
     if (here.stage == 0) {
       declare(test::whole_spec("norm", {2}, dense, here.row == 0 || replicated_counted_twice), {3, 4});
       Shard half{{4}, {Range{2 * here.row, 2 * here.row + 2}}, Range{0, 2}};
-      declare({"split", half, dense, true, [](std::int64_t) { return 0.0; }},
+      declare({"split", half, dense, true, constant_initializer(0)},
               here.row == 0 ? std::vector<double>{1, 2} : std::vector<double>{2, 4});
       declare(test::whole_spec("experts." + std::to_string(here.expert), {1}, {Axis::replica}),
               {here.expert == 0 ? 6 : second_expert});

@@ -16,8 +16,9 @@
 namespace fourfold::test {
 
 inline ParamSpec whole_spec(std::string name, std::vector<std::int64_t> shape, AxisSet sum_over, bool owner = true) {
-  return {std::move(name), whole_shard(shape), sum_over, owner,
-          [](std::int64_t i) { return 0.5 - 0.125 * static_cast<double>(i % 9); }};
+  return {std::move(name), whole_shard(shape), sum_over, owner, [](std::int64_t first, std::span<double> values) {
+            for (double& value : values) value = 0.5 - 0.125 * static_cast<double>(first++ % 9);
+          }};
 }
 
 template <class T>

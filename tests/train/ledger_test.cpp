@@ -140,7 +140,7 @@ Volume run_layer(const Product& p, const DenseShape& g, bool swapped, Summation 
   const LayerContext<double> context{comms, pool, store, options, deferred, gathers};
   const Orientation orientation = swapped ? Orientation{}.swapped() : Orientation{};
   const Linear<double> layer(
-      context, {even_segment(context, "w.weight", p.n, orientation.out, [](std::int64_t) { return 0.5; })}, p.k,
+      context, {even_segment(context, "w.weight", p.n, orientation.out, constant_initializer(0.5))}, p.k,
       {orientation, false, true});
   store.allocate(pool);
   Deck deck;
