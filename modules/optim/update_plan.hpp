@@ -45,9 +45,8 @@ class UpdatePlan {
   template <class T>
   UpdatePlan(const Deck& deck, const GridComms& comms, const ParamStore<T>& store);
 
-  // In the order of ParamStore::groups(). (Changed by tests alone, which put a fault into a sum.)
+  // In the order of ParamStore::groups().
   const GroupPlan& group(std::size_t index) const { return groups_[index]; }
-  GroupPlan& group(std::size_t index) { return groups_[index]; }
 
  private:
   void add(const Deck& deck, const GridComms& comms, const GroupKey& key, Index padded);

@@ -47,7 +47,7 @@ class Trainer {
 
   Model<T>& model() { return model_; }
   Optimizer<T>& optimizer() { return optimizer_; }
-  UpdatePlan& plan() { return plan_; }
+  const UpdatePlan& plan() const { return plan_; }
 
  private:
   LossSum run_micro_batch(StepReport& report, std::int64_t index, double loss_scale, Batch& batch);

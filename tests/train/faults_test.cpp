@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <optional>
 
 #include "base/error.hpp"
 #include "checkpoint/inspect.hpp"
@@ -16,8 +15,6 @@
 #include "train/micro_batch.hpp"
 #include "train/replica_check.hpp"
 #include "train/restart.hpp"
-#include "train/saved_tensors.hpp"
-#include "train/trainer.hpp"
 
 namespace fourfold {
 namespace {
@@ -49,56 +46,26 @@ debug: {replica_check: 1}
 )" + more;
 }
 
-// A trainer and all that it stands on.
-class Training {
- public:
-  Training(const Deck& deck, const Communicator& world, const Deck* data = nullptr)
-      : deck_(deck),
-        comms_(test::grid_comms(deck, world)),
-        loader_(data != nullptr ? *data : deck),
-        pool_(memory_),
-        trainer_(deck, comms_, loader_, pool_, trace_),
-        saved_(trainer_.model().params(), &trainer_.optimizer(), comms_) {
-    saved_.add_gradients(trainer_.plan());
-  }
-
-  Trainer<double>& trainer() { return trainer_; }
-  ParamStore<double>& params() { return trainer_.model().params(); }
-  StepReport step() { return trainer_.step(); }
-  // The message of the check, empty where replicas agree.
-  std::string check(const StepReport& report) {
-    saved_.to_host();
-    try {
-      check_replicas(comms_.world(), report.step, saved_.shards(), report.batch_coordinate, report.samples_hash);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.caller(), Caller::all_ranks);
-      return error.what();
-    }
-    return "";
-  }
-  void record() {
-    saved_.to_host();
-    save_record(comms_.world(), deck_, saved_.shards(), {trainer_.steps_done(), trainer_.cursor()});
-  }
-  const std::vector<checkpoint::NamedShard>& shards() {
-    saved_.to_host();
-    return saved_.shards();
-  }
-  const GridComms& comms() const { return comms_; }
-
- private:
-  Deck deck_;
-  GridComms comms_;
-  Loader loader_;
-  MemoryLedger memory_;
-  Pool pool_;
-  Trace trace_;
-  Trainer<double> trainer_;
-  SavedTensors<double> saved_;
-};
-
 const Communicator& world() {
   return test::launch().world();
+}
+
+// The message of the replica check, empty where replicas agree.
+std::string disagreement(std::int64_t step, const std::vector<checkpoint::NamedShard>& shards,
+                         std::int64_t coordinate = 0, std::uint64_t samples_hash = 0) {
+  try {
+    check_replicas(world(), step, shards, coordinate, samples_hash);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.caller(), Caller::all_ranks);
+    return error.what();
+  }
+  return "";
+}
+
+// After one more step.
+std::string disagreement(test::Training<>& run) {
+  const StepReport report = run.trainer.step();
+  return disagreement(report.step, run.shards(), report.batch_coordinate, report.samples_hash);
 }
 
 // Output weights of zero: the loss is ln V, whatever the vocabulary is cut into. Padding that took part would add to V.
@@ -107,8 +74,9 @@ TEST(KnownFaults, P22VocabularyPadding) {
     for (const int row : {1, 2, 4, 8}) {
       SCOPED_TRACE("V " + std::to_string(vocab) + " row " + std::to_string(row));
       const DenseShape grid{.data = 8 / row, .row = row};
-      Training run(test::deck_of(transformer(vocab), on_grid(grid, {"model.init.zero_head=true"}), 8), world());
-      EXPECT_NEAR(run.step().loss, std::log(static_cast<double>(vocab)), 1e-12 * std::log(static_cast<double>(vocab)));
+      test::Training<> run(test::deck_of(transformer(vocab), on_grid(grid, {"model.init.zero_head=true"}), 8), world());
+      EXPECT_NEAR(run.trainer.step().loss, std::log(static_cast<double>(vocab)),
+                  1e-12 * std::log(static_cast<double>(vocab)));
       for (const checkpoint::NamedShard& shard : run.shards()) {
         if (shard.name == "/params/head.weight") {
           EXPECT_EQ(shard.shard.shape[0], vocab) << "padding is never stored";
@@ -118,21 +86,41 @@ TEST(KnownFaults, P22VocabularyPadding) {
   }
 }
 
+// After a first backward of the same model whose sums leave out row.
+std::string disagreement_without_row(test::Training<>& run) {
+  Model<double> model(run.deck, run.comms, run.pool);
+  for (ParamGroup<double>& group : model.params().groups()) {
+    if (group.sum_over.has(Axis::row)) group.sum_over = GroupKey{Axis::data, Axis::depth};
+  }
+  const UpdatePlan plan(run.deck, run.comms, model.params());
+  const BatchCoordinate coordinate = batch_coordinate(run.deck.parallel, run.comms);
+  const Batch batch = run.loader.micro_batch(0, 0, coordinate.count, coordinate.index, {});
+  const MicroBatch<double> micro = make_micro_batch<double>(run.deck, run.comms, batch, run.pool);
+  Pass<double> pass;
+  pass.batch = &micro;
+  pass.training = true;
+  pass.step = 1;
+  Activations<double> kept;
+  model.forward(pass, kept);
+  model.backward(pass, kept);
+  Reducer<double>(run.deck, plan, run.comms, model.params(), run.pool).reduce();
+  SavedTensors<double> saved(model.params(), nullptr, run.comms);
+  saved.add_gradients(plan);
+  saved.to_host();
+  return disagreement(1, saved.shards());
+}
+
 // Norm gradients are partial over row where the sequence is sharded: replicas stay equal over the steps, and a sum that
 // misses row is seen at step 1.
 TEST(KnownFaults, P23NormGradientsUnderSequenceSharding) {
   for (const DenseShape& grid : {DenseShape{.data = 2, .depth = 2, .row = 2}, DenseShape{.row = 4, .col = 2}}) {
     SCOPED_TRACE(name(grid));
     const Deck deck = test::deck_of(transformer(31), on_grid(grid, {"parallel.sequence_shard=true"}), 8);
-    Training right(deck, world());
-    for (int step = 0; step < (test::full() ? 20 : 4); ++step) ASSERT_EQ(right.check(right.step()), "");
+    test::Training<> right(deck, world());
+    right.saved.add_gradients(right.trainer.plan());
+    for (int step = 0; step < (test::full() ? 20 : 4); ++step) ASSERT_EQ(disagreement(right), "");
 
-    Training wrong(deck, world());
-    for (std::size_t g = 0; g < wrong.params().groups().size(); ++g) {
-      if (!wrong.params().groups()[g].sum_over.has(Axis::row)) continue;
-      wrong.trainer().plan().group(g).sum = &wrong.comms().group(GroupKey{Axis::data, Axis::depth});
-    }
-    const std::string message = wrong.check(wrong.step());
+    const std::string message = disagreement_without_row(right);
     EXPECT_TRUE(message.starts_with("step 1: replicas differ: ")) << message;
     EXPECT_NE(message.find("norm"), std::string::npos) << message;
   }
@@ -206,22 +194,14 @@ TEST(KnownFaults, P26TiedEmbeddings) {
 // Every initial value is a function of the seed, the parameter's name and the index in the logical tensor.
 TEST(KnownFaults, P27InitialWeightsDoNotDependOnTheGrid) {
   const Communicator alone(world(), {world().rank()}, "alone");
-  const auto weights = [](Training& run) {
-    test::Tensors values;
-    for (const checkpoint::NamedShard& shard : run.shards()) {
-      const auto* data = static_cast<const double*>(shard.data);
-      values[shard.name].assign(data, data + shard.shard.size());
-    }
-    return values;
-  };
-  Training serial(test::deck_of(transformer(31), on_grid({}), 1), alone);
-  const test::Tensors whole = weights(serial);
+  const test::Training<> serial(test::deck_of(transformer(31), on_grid({}), 1), alone);
+  const test::Tensors whole = test::values_of(serial.shards());
   for (const DenseShape& grid : test::sample(dense_factorisations(8), 8)) {
     SCOPED_TRACE(name(grid));
-    Training run(test::deck_of(transformer(31), on_grid(grid), 8), world());
+    const test::Training<> run(test::deck_of(transformer(31), on_grid(grid), 8), world());
     test::Shards shards;
     for (const checkpoint::NamedShard& shard : run.shards()) shards[shard.name] = shard.shard;
-    EXPECT_EQ(weights(run), test::held_part(whole, shards));
+    EXPECT_EQ(test::values_of(run.shards()), test::held_part(whole, shards));
   }
   const std::vector<double>& down = whole.at("/params/layers.0.ffn.down.weight");  // 16 x 24
   const auto half = down.begin() + std::ssize(down) / 2;
@@ -231,12 +211,12 @@ TEST(KnownFaults, P27InitialWeightsDoNotDependOnTheGrid) {
 // Peers on row and col read the same samples; one that reads by its own rank is named at step 1.
 TEST(KnownFaults, P28PeersReadTheSameSamples) {
   const Deck deck = test::deck_of(transformer(31), on_grid({.data = 2, .row = 2, .col = 2}), 8);
-  Training right(deck, world());
-  EXPECT_EQ(right.check(right.step()), "");
+  test::Training<> right(deck, world());
+  EXPECT_EQ(disagreement(right), "");
   Deck other = deck;
   other.run.seed = 77;  // another order of the samples
-  Training wrong(deck, world(), world().rank() == 6 ? &other : nullptr);
-  const std::string message = wrong.check(wrong.step());
+  test::Training<> wrong(deck, world(), world().rank() == 6 ? &other : nullptr);
+  const std::string message = disagreement(wrong);
   EXPECT_TRUE(
       message.starts_with("step 1: replicas differ: the samples of batch coordinate 1: rank 6 differs from "
                           "ranks 4, 5, 7"))
@@ -256,14 +236,14 @@ double* value_of(ParamStore<double>& store, const std::string& wanted, bool grad
 
 // One flipped bit of a replica at step 5 is named at the next check. (col cuts the norms: each has four replicas.)
 TEST(KnownFaults, P32FlippedBitOfAReplica) {
-  Training run(test::deck_of(transformer(31), on_grid({.data = 2, .row = 2, .col = 2}), 8), world());
-  for (int step = 1; step <= 5; ++step) ASSERT_EQ(run.check(run.step()), "");
+  test::Training<> run(test::deck_of(transformer(31), on_grid({.data = 2, .row = 2, .col = 2}), 8), world());
+  for (int step = 1; step <= 5; ++step) ASSERT_EQ(disagreement(run), "");
   if (world().rank() == 3) {
     double* value = value_of(run.params(), "layers.1.ffn_norm.weight", false);
     ASSERT_NE(value, nullptr);
     value[4] = std::nextafter(value[4], 2.0);
   }
-  const std::string message = run.check(run.step());
+  const std::string message = disagreement(run);
   EXPECT_TRUE(
       message.starts_with("step 6: replicas differ: /params/layers.1.ffn_norm.weight: rank 3 differs from "
                           "ranks 1, 5, 7"))
@@ -279,18 +259,19 @@ TEST(KnownFaults, P32CompareNamesStepAndTensor) {
   for (const char* run : {"plain", "other", "wrong"}) {
     if (world().rank() == 0) std::filesystem::remove_all(folder(run));
   }
-  Training plain(deck({.data = 8}, "plain"), world());
-  Training other(deck({.row = 2, .col = 4}, "other"), world());
-  Training wrong(deck({.row = 2, .col = 4}, "wrong"), world());
-  for (Training* run : {&plain, &other, &wrong}) {
-    run->step();
+  test::Training<> plain(deck({.data = 8}, "plain"), world());
+  test::Training<> other(deck({.row = 2, .col = 4}, "other"), world());
+  test::Training<> wrong(deck({.row = 2, .col = 4}, "wrong"), world());
+  for (test::Training<>* run : {&plain, &other, &wrong}) {
+    run->trainer.step();
     if (run == &wrong) {
       for (Param<double>& param : run->params().params()) {
         if (param.spec.name != tensor) continue;
         for (Index i = 0; i < param.spec.shard.size(); ++i) param.grad(i) *= 1 + 1e-3;
       }
     }
-    run->record();
+    run->saved.add_gradients(run->trainer.plan());
+    save_record(world(), run->deck, run->shards(), {run->trainer.steps_done(), run->trainer.cursor()});
   }
   if (world().rank() != 0) return;
   const auto beyond = [](const std::string& run) {

@@ -227,16 +227,11 @@ precision: {compute: fp64}
            "parallel.dense.row=" + std::to_string(g.row), "parallel.dense.col=" + std::to_string(g.col),
            std::string("parallel.overlap=") + overlap},
           world.size());
-      const GridComms comms = test::grid_comms(deck, world);
-      const Loader loader(deck);
-      MemoryLedger memory;
-      Pool pool(memory);
-      Trace trace;
-      Trainer<double> trainer(deck, comms, loader, pool, trace);
+      test::Training<> run(deck, world);
       CommLedger& ledger = world.ledger();
       ledger.clear();
       test::clear_mpi_traffic();
-      trainer.step();
+      run.trainer.step();
       expect_as_mpi_saw_it(ledger);
 
       std::int64_t gather_forward = 0, gather_backward = 0, scatter = 0, data = 0;

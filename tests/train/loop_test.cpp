@@ -13,11 +13,10 @@
 #include "comm/agree.hpp"
 #include "comm/collectives.hpp"
 #include "comm/launch.hpp"
+#include "comm/ledger.hpp"
 #include "mpi_test.hpp"
 #include "runs.hpp"
 #include "train/restart.hpp"
-#include "train/saved_tensors.hpp"
-#include "train/trainer.hpp"
 
 namespace fourfold {
 namespace {
@@ -111,20 +110,9 @@ std::map<std::string, Json> timeless(const std::vector<Json>& lines) {
 
 // Weights and moments of the newest checkpoint, by name; on every rank of `ranks`.
 test::Tensors newest_tensors(const Deck& deck, const Communicator& ranks) {
-  const GridComms comms = test::grid_comms(deck, ranks);
-  MemoryLedger ledger;
-  Pool pool(ledger);
-  const Loader loader(deck);
-  Trace trace;
-  Trainer<double> trainer(deck, comms, loader, pool, trace);
-  const SavedTensors<double> saved(trainer.model().params(), &trainer.optimizer(), comms);
-  EXPECT_TRUE(checkpoint::load_newest(ranks, checkpoint_folder(deck), saved.shards()).loaded);
-  test::Tensors tensors;
-  for (const checkpoint::NamedShard& shard : saved.shards()) {
-    const auto* data = static_cast<const double*>(shard.data);
-    tensors[shard.name] = std::vector<double>(data, data + shard.shard.size());
-  }
-  return tensors;
+  const test::Training<> run(deck, ranks);
+  EXPECT_TRUE(checkpoint::load_newest(ranks, checkpoint_folder(deck), run.saved.shards()).loaded);
+  return test::values_of(run.saved.shards());
 }
 
 TEST(Loop, TenStepsAreFiveRestartFiveBitForBit) {
@@ -154,8 +142,38 @@ TEST(Loop, TenStepsAreFiveRestartFiveBitForBit) {
   }
 }
 
+// Values that are still on their way when an evaluation, a checkpoint or the end of the run reads them: losses,
+// evaluations, weights and moments are the eager run's, also over a restart.
+TEST(Loop, LazyGatherGivesTheEagerRunBitForBit) {
+  const Folder folder;
+  const auto deck = [&](const std::string& gather) {
+    return test::deck_of(test::small_transformer(),
+                         {"run.folder=" + folder.run(), "run.steps=6", "eval.every=1", "checkpoint.every=2",
+                          "optimizer.shard=data", "optimizer.gather=" + gather},
+                         world().size());
+  };
+  struct Left {
+    std::vector<Json> lines;
+    test::Tensors tensors;
+  };
+  const auto go = [&](const std::string& gather, const std::vector<std::int64_t>& stops) {
+    for (const std::int64_t stop : stops) {
+      EXPECT_EQ(run_train(deck(gather), world(), until(stop)), stop > 0 ? ExitCode::again : ExitCode::done);
+    }
+    Left left{lines_of(folder.run()), newest_tensors(deck(gather), world())};
+    folder.put_aside(gather + std::to_string(stops.size()));
+    return left;
+  };
+  const Left eager = go("eager", {0});
+  EXPECT_EQ(eager.lines.size(), 6u + 6);
+  const Left lazy = go("lazy", {3, 0});  // no checkpoint is due after step 3
+  EXPECT_EQ(timeless(lazy.lines), timeless(eager.lines));
+  EXPECT_EQ(lazy.tensors, eager.tensors);
+}
+
 TEST(Loop, CommunicationIsReportedByAxis) {
   const Folder folder;
+  world().ledger().clear();  // of the sessions before
   const Deck deck = test::deck_of(test::small_transformer(), overrides(folder), world().size());
   EXPECT_EQ(run_train(deck, world(), until(2)), ExitCode::again);
   if (world().rank() == 0) {

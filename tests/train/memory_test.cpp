@@ -8,7 +8,6 @@
 #include "runs.hpp"
 #include "test_support.hpp"
 #include "train/micro_batch.hpp"
-#include "train/trainer.hpp"
 
 namespace fourfold {
 namespace {
@@ -22,13 +21,10 @@ Index expect_ledger(const std::string& yaml, std::vector<std::string> overrides,
   for (const std::string& each : overrides) trace_text += " " + each;
   SCOPED_TRACE(trace_text);
   const Deck deck = test::deck_of(yaml, overrides, world.size());
-  const GridComms comms = test::grid_comms(deck, world);
-  const Loader loader(deck);
-  MemoryLedger ledger;
-  Pool pool(ledger);
-  Trace trace;
-  Trainer<T> trainer(deck, comms, loader, pool, trace);
-  trainer.step();  // leaves nothing behind
+  test::Training<T> run(deck, world);
+  const GridComms& comms = run.comms;
+  const MemoryLedger& ledger = run.memory;
+  run.trainer.step();  // leaves nothing behind
 
   const MemoryPerRank told = memory_of_rank(deck, describe(deck.model), comms.here());
   EXPECT_EQ(ledger.peak(MemoryTag::optimizer), told.optimizer + told.update);
@@ -37,16 +33,16 @@ Index expect_ledger(const std::string& yaml, std::vector<std::string> overrides,
   EXPECT_EQ(ledger.live(MemoryTag::optimizer), told.optimizer);
   EXPECT_EQ(ledger.live(MemoryTag::activations), 0);
   const BatchCoordinate coordinate = batch_coordinate(deck.parallel, comms);
-  const Batch batch = loader.micro_batch(0, 0, coordinate.count, coordinate.index, {});
-  const MicroBatch<T> micro = make_micro_batch<T>(deck, comms, batch, pool);
+  const Batch batch = run.loader.micro_batch(0, 0, coordinate.count, coordinate.index, {});
+  const MicroBatch<T> micro = make_micro_batch<T>(deck, comms, batch, run.pool);
   Pass<T> pass;
   pass.batch = &micro;
   pass.training = true;
   pass.step = 2;
   Activations<T> kept;
-  trainer.model().forward(pass, kept);
+  run.trainer.model().forward(pass, kept);
   EXPECT_EQ(ledger.live(MemoryTag::activations), told.activations);
-  trainer.model().backward(pass, kept);
+  run.trainer.model().backward(pass, kept);
   EXPECT_EQ(ledger.live(MemoryTag::activations), 0);
 
   // The rank that has most is the one that `check` shows.
@@ -56,7 +52,7 @@ Index expect_ledger(const std::string& yaml, std::vector<std::string> overrides,
   EXPECT_EQ(largest, most.total());
 
   Index padding = 0;
-  for (const ParamGroup<T>& group : trainer.model().params().groups()) padding += group.values.size() - group.size;
+  for (const ParamGroup<T>& group : run.params().groups()) padding += group.values.size() - group.size;
   return padding;
 }
 

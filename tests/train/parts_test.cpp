@@ -88,19 +88,14 @@ TEST(Loss, SumsBeforeTheQuotient) {
 TEST(Trainer, StopsBeforeTheUpdate) {
   const Deck deck =
       test::deck_of(test::small_transformer(), {"batch.global=12", "batch.micro_batches=1"}, world().size());
-  const GridComms comms = test::grid_comms(deck, world());
-  MemoryLedger ledger;
-  Pool pool(ledger);
-  Trace trace;
-  const Loader loader(deck);
-  Trainer<double> trainer(deck, comms, loader, pool, trace);
-  trainer.step();
-  Param<double>& last = trainer.model().params().params().back();
-  Param<double>& first = trainer.model().params().params().front();
+  test::Training<> run(deck, world());
+  run.trainer.step();
+  Param<double>& last = run.params().params().back();
+  Param<double>& first = run.params().params().front();
   last.value(0) = std::numeric_limits<double>::infinity();
   const double before = first.value(0);
   try {
-    trainer.step();
+    run.trainer.step();
     FAIL() << "not finite";
   } catch (const Error& error) {
     EXPECT_EQ(error.caller(), Caller::all_ranks);
@@ -108,24 +103,19 @@ TEST(Trainer, StopsBeforeTheUpdate) {
     EXPECT_NE(std::string(error.what()).find("whose gradient is not finite: "), std::string::npos) << error.what();
   }
   EXPECT_EQ(first.value(0), before);
-  EXPECT_EQ(trainer.steps_done(), 1);
+  EXPECT_EQ(run.trainer.steps_done(), 1);
 }
 
 // A steady loop allocates nothing: after two steps every block comes from the pool.
 TEST(Trainer, SteadyStepsAllocateNothing) {
   const Deck deck =
       test::deck_of(test::small_transformer(), {"batch.global=24", "batch.micro_batches=2"}, world().size());
-  const GridComms comms = test::grid_comms(deck, world());
-  MemoryLedger ledger;
-  Pool pool(ledger);
-  Trace trace;
-  const Loader loader(deck);
-  Trainer<double> trainer(deck, comms, loader, pool, trace);
-  trainer.step();
-  trainer.step();
-  const std::int64_t allocations = pool.allocations();
-  for (int step = 0; step < 5; ++step) trainer.step();
-  EXPECT_EQ(pool.allocations(), allocations);
+  test::Training<> run(deck, world());
+  run.trainer.step();
+  run.trainer.step();
+  const std::int64_t allocations = run.pool.allocations();
+  for (int step = 0; step < 5; ++step) run.trainer.step();
+  EXPECT_EQ(run.pool.allocations(), allocations);
 }
 
 TEST(Calibrate, PositiveAndTheSameEverywhere) {

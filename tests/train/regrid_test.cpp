@@ -10,14 +10,11 @@
 #include "checkpoint/checkpoint.hpp"
 #include "comm/collectives.hpp"
 #include "comm/launch.hpp"
-#include "data/loader.hpp"
 #include "grid/process_grid.hpp"
 #include "mpi_test.hpp"
 #include "runs.hpp"
 #include "test_support.hpp"
 #include "train/restart.hpp"
-#include "train/saved_tensors.hpp"
-#include "train/trainer.hpp"
 
 namespace fourfold {
 namespace {
@@ -58,51 +55,30 @@ precision: {compute: fp64}
 
 using Held = std::map<std::string, std::map<std::int64_t, double>>;  // tensor, global index
 
-class Job {
- public:
-  Job(const DenseShape& grid, const Communicator& group)
-      : deck_(deck_on(grid, group)),
-        comms_(test::grid_comms(deck_, group)),
-        loader_(deck_),
-        pool_(memory_),
-        trainer_(deck_, comms_, loader_, pool_, trace_),
-        saved_(trainer_.model().params(), &trainer_.optimizer(), comms_) {}
+struct Job : test::Training<> {
+  Job(const DenseShape& grid, const Communicator& group) : Training(deck_on(grid, group), group) {}
 
-  StepReport step() { return trainer_.step(); }
   void save() {
-    prepare_folder(comms_.world(), deck_);
-    saved_.to_host();
-    save_checkpoint(comms_.world(), deck_, loader_, saved_.shards(), {trainer_.steps_done(), trainer_.cursor()}, {},
-                    {});
+    prepare_folder(comms.world(), deck);
+    save_checkpoint(comms.world(), deck, loader, shards(), {trainer.steps_done(), trainer.cursor()}, {}, {});
   }
   void load(const DenseShape& from) {
     const checkpoint::Restart restart =
-        checkpoint::load_newest(comms_.world(), folder(from) + "/checkpoints", saved_.shards());
+        checkpoint::load_newest(comms.world(), folder(from) + "/checkpoints", saved.shards());
     ASSERT_TRUE(restart.loaded);
-    saved_.to_device();
-    trainer_.resume(restart.loaded->state.integer("step"), restart.loaded->state.integer("cursor"));
+    saved.to_device();
+    trainer.resume(restart.loaded->state.integer("step"), restart.loaded->state.integer("cursor"));
   }
   // What this rank holds now.
-  Held held() {
-    saved_.to_host();
+  Held held() const {
     Held all;
-    for (const checkpoint::NamedShard& shard : saved_.shards()) {
+    for (const checkpoint::NamedShard& shard : shards()) {
       const auto* data = static_cast<const double*>(shard.data);
       auto& tensor = all[shard.name];
       for (std::int64_t i = 0; i < shard.shard.size(); ++i) tensor[shard.shard.global_index(i)] = data[i];
     }
     return all;
   }
-
- private:
-  Deck deck_;
-  GridComms comms_;
-  Loader loader_;
-  MemoryLedger memory_;
-  Pool pool_;
-  Trace trace_;
-  Trainer<double> trainer_;
-  SavedTensors<double> saved_;
 };
 
 // The largest distance over elements that `some` holds, over the largest magnitude of their kind in `whole`.
@@ -134,7 +110,7 @@ TEST(Regrid, AnyGridReadsWhatAnyGridWrote) {
 
   Job unbroken({}, alone);
   double loss = 0;
-  for (int step = 0; step <= kStepsBefore; ++step) loss = unbroken.step().loss;
+  for (int step = 0; step <= kStepsBefore; ++step) loss = unbroken.trainer.step().loss;
   const auto expected = unbroken.held();
 
   std::map<std::string, Held> saved;  // by the grid that wrote it
@@ -145,7 +121,7 @@ TEST(Regrid, AnyGridReadsWhatAnyGridWrote) {
       if (world().rank() == 0) std::filesystem::remove_all(folder(from));
       barrier(world(), Phase::control);
       Job writer(from, world());
-      for (int step = 0; step < kStepsBefore; ++step) writer.step();
+      for (int step = 0; step < kStepsBefore; ++step) writer.trainer.step();
       writer.save();
       Job whole({}, alone);
       whole.load(from);
@@ -160,7 +136,7 @@ TEST(Regrid, AnyGridReadsWhatAnyGridWrote) {
     for (const auto& [tensor, values] : reader.held()) {
       for (const auto& [index, value] : values) ASSERT_EQ(value, saved[name(from)].at(tensor).at(index)) << tensor;
     }
-    const double next = reader.step().loss;
+    const double next = reader.trainer.step().loss;
     EXPECT_NEAR(next, loss, 1e-11 * loss);
     EXPECT_LE(distance(reader.held(), expected), 1e-11);
     ++compared;

@@ -8,11 +8,9 @@
 #include "base/error.hpp"
 #include "comm/collectives.hpp"
 #include "comm/launch.hpp"
-#include "data/loader.hpp"
 #include "deck/derive.hpp"
 #include "deck/reader.hpp"
 #include "mpi_test.hpp"
-#include "train/trainer.hpp"
 
 namespace fourfold::test {
 
@@ -89,6 +87,15 @@ GridComms grid_comms(const Deck& deck, const Communicator& world) {
                    dense_axis_sets(kv_sharers(deck.model, deck.parallel.dense.row)));
 }
 
+Tensors values_of(const std::vector<checkpoint::NamedShard>& shards) {
+  Tensors values;
+  for (const checkpoint::NamedShard& shard : shards) {
+    const auto* data = static_cast<const double*>(shard.data);
+    values[shard.name].assign(data, data + shard.shard.size());
+  }
+  return values;
+}
+
 Tensors held_part(const Tensors& whole, const Shards& shards) {
   Tensors part;
   for (const auto& [name, shard] : shards) {
@@ -106,24 +113,19 @@ namespace {
 
 template <class T>
 std::vector<StepRecord> run_typed(const Deck& deck, const Communicator& world, int steps, Shards* shards) {
-  const GridComms comms = grid_comms(deck, world);
-  const Loader loader(deck);
-  MemoryLedger ledger;
-  Pool pool(ledger);
-  Trace trace;
-  Trainer<T> trainer(deck, comms, loader, pool, trace);
+  Training<T> run(deck, world);
   if (shards != nullptr) {
-    for (const Param<T>& param : trainer.model().params().params()) {
+    for (const Param<T>& param : run.params().params()) {
       (*shards)[param.spec.name] = param.spec.shard;
     }
   }
   const bool lazy = deck.optimizer.gather == ValueGather::lazy;
   std::vector<StepRecord> records;
   for (int step = 0; step < steps; ++step) {
-    const StepReport report = trainer.step();
+    const StepReport report = run.trainer.step();
     StepRecord record{report.loss, report.grad_norm, {}, {}};
-    gather_gradients(trainer);
-    for (const Param<T>& param : trainer.model().params().params()) {
+    gather_gradients(run.trainer);
+    for (const Param<T>& param : run.params().params()) {
       record.gradients[param.spec.name] = host_copy(param.grad);
       // To read weights is to wait for them: a lazy gather is left to the next step's forward.
       if (lazy && step + 1 < steps) continue;

@@ -8,8 +8,11 @@
 
 #include "comm/communicator.hpp"
 #include "comm/grid_comms.hpp"
+#include "data/loader.hpp"
 #include "deck/deck.hpp"
 #include "grid/partition.hpp"
+#include "train/saved_tensors.hpp"
+#include "train/trainer.hpp"
 
 namespace fourfold::test {
 
@@ -30,6 +33,9 @@ struct StepRecord {
 
 using Shards = std::map<std::string, Shard>;
 
+// What a rank's named shards (of doubles) hold.
+Tensors values_of(const std::vector<checkpoint::NamedShard>& shards);
+
 // The elements of whole logical tensors that a rank with these shards holds.
 Tensors held_part(const Tensors& whole, const Shards& shards);
 
@@ -42,6 +48,29 @@ void on_ranks(int ranks, const std::function<void(const Communicator&)>& body);
 
 // The dense grid of a deck over a communicator of its size, with all groups that training asks for.
 GridComms grid_comms(const Deck& deck, const Communicator& world);
+
+// A trainer and all that it stands on. Collective over `world`. `data`: the deck that the loader is given instead.
+template <class T = double>
+struct Training {
+  Training(const Deck& d, const Communicator& world, const Deck* data = nullptr)
+      : deck(d), comms(grid_comms(deck, world)), loader(data != nullptr ? *data : deck) {}
+
+  ParamStore<T>& params() { return trainer.model().params(); }
+  // Of parameters and moments, up to date.
+  const std::vector<checkpoint::NamedShard>& shards() const {
+    saved.to_host();
+    return saved.shards();
+  }
+
+  const Deck deck;
+  const GridComms comms;
+  const Loader loader;
+  MemoryLedger memory;
+  Pool pool{memory};
+  Trace trace;
+  Trainer<T> trainer{deck, comms, loader, pool, trace};
+  SavedTensors<T> saved{params(), &trainer.optimizer(), comms};
+};
 
 // The largest |a - b| over all tensors, divided by the largest magnitude in `a`: the tolerance of
 // "agrees to 1e-11". Fails the test where names or sizes differ.

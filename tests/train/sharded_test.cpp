@@ -16,8 +16,6 @@
 #include "runs.hpp"
 #include "test_support.hpp"
 #include "train/restart.hpp"
-#include "train/saved_tensors.hpp"
-#include "train/trainer.hpp"
 
 namespace fourfold {
 namespace {
@@ -214,12 +212,8 @@ TEST(Sharded, CheckKnowsTheBytes) {
                                         {"optimizer.kind=" + kind, "optimizer.shard=" + shard, "model.bias=all",
                                          "model.positions=" + positions, "batch.global=48"},
                                         world().size());
-        const GridComms comms = test::grid_comms(deck, world());
-        const Loader loader(deck);
-        MemoryLedger ledger;
-        Pool pool(ledger);
-        Trace trace;
-        const Trainer<double> trainer(deck, comms, loader, pool, trace);
+        const test::Training<> run(deck, world());
+        const MemoryLedger& ledger = run.memory;
         const MemoryPerRank memory = memory_per_rank(deck, describe(deck.model));
         EXPECT_EQ(ledger.live(MemoryTag::parameters), memory.parameters) << kind << " " << shard;
         EXPECT_EQ(ledger.live(MemoryTag::gradients), memory.gradients) << kind << " " << shard;
@@ -240,35 +234,28 @@ std::vector<double> leg(const Communicator& ranks, const Overrides& update, cons
                         const std::string& from, const std::string& copy, int steps, const std::string& to) {
   Overrides list{"run.folder=" + folder + "/" + from};
   list.insert(list.end(), update.begin(), update.end());
-  Deck deck = test::deck_of(test::small_transformer(), list, ranks.size());
-  const GridComms comms = test::grid_comms(deck, ranks);
-  const Loader loader(deck);
-  MemoryLedger ledger;
-  Pool pool(ledger);
-  Trace trace;
-  Trainer<double> trainer(deck, comms, loader, pool, trace);
-  const SavedTensors<double> saved(trainer.model().params(), &trainer.optimizer(), comms);
+  test::Training<> run(test::deck_of(test::small_transformer(), list, ranks.size()), ranks);
   const auto save = [&](const std::string& name) {
-    saved.to_host();
     checkpoint::State state;
-    state.numbers["cursor"] = trainer.cursor();
-    state.texts["schedule"] = schedule_text(deck);
-    state.texts["data"] = loader.fingerprint().text;
+    state.numbers["cursor"] = run.trainer.cursor();
+    state.texts["schedule"] = schedule_text(run.deck);
+    state.texts["data"] = run.loader.fingerprint().text;
     checkpoint::SaveOptions options;
     options.run = "journey";
     if (ranks.rank() == 0) fs::create_directories(folder + "/" + name + "/checkpoints");
     barrier(ranks, Phase::control);
-    checkpoint::save(ranks, folder + "/" + name + "/checkpoints", trainer.steps_done(), saved.shards(), state, options);
+    checkpoint::save(ranks, folder + "/" + name + "/checkpoints", run.trainer.steps_done(), run.shards(), state,
+                     options);
   };
   if (!copy.empty()) {
-    const auto position = load_newest_checkpoint(ranks, deck, loader, saved.shards(), {});
+    const auto position = load_newest_checkpoint(ranks, run.deck, run.loader, run.shards(), {});
     EXPECT_TRUE(position);
-    saved.to_device();
-    trainer.resume(position->step, position->cursor);
+    run.saved.to_device();
+    run.trainer.resume(position->step, position->cursor);
     save(copy);
   }
   std::vector<double> losses;
-  for (int i = 0; i < steps; ++i) losses.push_back(trainer.step().loss);
+  for (int i = 0; i < steps; ++i) losses.push_back(run.trainer.step().loss);
   if (!to.empty()) save(to);
   return losses;
 }
