@@ -55,6 +55,25 @@ TEST(Goldfish, RepeatedPassageLosesTheSameTokens) {
   EXPECT_LT(seen, 60);
 }
 
+// The verdict on a row follows from the h ids up to the row itself: the first and the last of them count, those before
+// and after do not.
+TEST(Goldfish, TheIdsUpToTheRowDecide) {
+  const std::int64_t h = 4, tokens = 6, row = 4;
+  const auto verdicts = [&](std::int64_t changed) {
+    Batch batch = random_batch(200, tokens, 11);
+    if (changed >= 0) {
+      for (std::int64_t s = 0; s < 200; ++s) batch.ids[static_cast<std::size_t>(s * tokens + changed)] += 300;
+    }
+    drop_targets({2, h}, batch);
+    std::vector<std::int32_t> of_row;
+    for (std::int64_t s = 0; s < 200; ++s) of_row.push_back(batch.targets[static_cast<std::size_t>(s * tokens + row)]);
+    return of_row;
+  };
+  for (std::int64_t id = 0; id < tokens; ++id) {
+    EXPECT_EQ(verdicts(id) != verdicts(-1), row - h < id && id <= row) << "id " << id << ", row " << row;
+  }
+}
+
 TEST(Goldfish, ShortPastsStayAndOrderCounts) {
   Batch batch = random_batch(50, 12, 5);
   Batch off = batch;

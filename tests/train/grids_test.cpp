@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "comm/agree.hpp"
 #include "comm/launch.hpp"
 #include "grid/process_grid.hpp"
 #include "mpi_test.hpp"
@@ -249,7 +250,7 @@ TEST(Grids, EvaluationOfAnyNumberOfSamples) {
         EXPECT_EQ(report.targets, samples * 11);
         EXPECT_NEAR(report.loss, expected.loss, 1e-12 * expected.loss);
       });
-      if (testing::Test::HasFailure()) return;
+      if (agree_any(test::launch().world(), testing::Test::HasFailure())) return;
     }
   }
 }
