@@ -139,9 +139,9 @@ Volume run_layer(const Product& p, const DenseShape& g, bool swapped, Summation 
   options.summation = summation;
   const LayerContext<double> context{comms, pool, store, options, deferred, gathers};
   const Orientation orientation = swapped ? Orientation{}.swapped() : Orientation{};
-  const Linear<double> layer(
-      context, {even_segment(context, "w.weight", p.n, orientation.out, constant_initializer(0.5))}, p.k,
-      {orientation, false, true});
+  const Linear<double> layer(context,
+                             {even_segment(context, "w.weight", p.n, orientation.out, constant_initializer(0.5))}, p.k,
+                             {orientation, false, true});
   store.allocate(pool);
   Deck deck;
   deck.numerics.deterministic = summation == Summation::deterministic;
