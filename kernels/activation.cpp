@@ -1,6 +1,7 @@
 #include "kernels/activation.hpp"
 
 #include "kernels/math.hpp"
+#include "kernels/stream.hpp"
 
 namespace fourfold::kernels {
 
@@ -20,80 +21,80 @@ struct TwiceTanhArgument {
 // Written so that NaN stays NaN and -0 becomes 0.
 template <class T>
 void relu_forward(const Space& space, Vector<const T> x, Vector<T> y) {
-  Kokkos::parallel_for(
-      "relu_forward", Range1(space, 0, y.extent(0)),
-      KOKKOS_LAMBDA(const Index i) { y(i) = x(i) <= T(0) ? T(0) : x(i); });
+  write_elements(
+      "relu_forward", space, y.extent(0), x.data(), y.data(),
+      KOKKOS_LAMBDA(const Index i) { return x(i) <= T(0) ? T(0) : x(i); });
 }
 
 template <class T>
 void relu_backward(const Space& space, Vector<const T> x, Vector<const T> dy, Vector<T> dx) {
-  Kokkos::parallel_for(
-      "relu_backward", Range1(space, 0, dx.extent(0)),
-      KOKKOS_LAMBDA(const Index i) { dx(i) = x(i) <= T(0) ? T(0) : dy(i); });
+  write_elements(
+      "relu_backward", space, dx.extent(0), dy.data(), dx.data(),
+      KOKKOS_LAMBDA(const Index i) { return x(i) <= T(0) ? T(0) : dy(i); });
 }
 
 template <class T>
 void gelu_forward(const Space& space, Vector<const T> x, Vector<T> y) {
-  Kokkos::parallel_for(
-      "gelu_forward", Range1(space, 0, y.extent(0)),
-      KOKKOS_LAMBDA(const Index i) { y(i) = x(i) * normal(x(i)).value; });
+  write_elements(
+      "gelu_forward", space, y.extent(0), x.data(), y.data(), KOKKOS_LAMBDA(const Index i) { return gelu(x(i)); });
 }
 
 template <class T>
 void gelu_backward(const Space& space, Vector<const T> x, Vector<const T> dy, Vector<T> dx) {
-  Kokkos::parallel_for(
-      "gelu_backward", Range1(space, 0, dx.extent(0)), KOKKOS_LAMBDA(const Index i) {
-        const Normal<T> p = normal(x(i));
-        dx(i) = dy(i) * (p.value + x(i) * p.density);
-      });
+  write_elements(
+      "gelu_backward", space, dx.extent(0), dy.data(), dx.data(),
+      KOKKOS_LAMBDA(const Index i) { return dy(i) * gelu_slope(x(i)); });
 }
 
 template <class T>
 void gelu_tanh_forward(const Space& space, Vector<const T> x, Vector<T> y) {
-  Kokkos::parallel_for(
-      "gelu_tanh_forward", Range1(space, 0, y.extent(0)),
-      KOKKOS_LAMBDA(const Index i) { y(i) = x(i) * logistic(TwiceTanhArgument<T>::value(x(i))).value; });
+  write_elements(
+      "gelu_tanh_forward", space, y.extent(0), x.data(), y.data(),
+      KOKKOS_LAMBDA(const Index i) { return times_logistic(x(i), TwiceTanhArgument<T>::value(x(i))); });
 }
 
 template <class T>
 void gelu_tanh_backward(const Space& space, Vector<const T> x, Vector<const T> dy, Vector<T> dx) {
-  Kokkos::parallel_for(
-      "gelu_tanh_backward", Range1(space, 0, dx.extent(0)), KOKKOS_LAMBDA(const Index i) {
+  write_elements(
+      "gelu_tanh_backward", space, dx.extent(0), dy.data(), dx.data(), KOKKOS_LAMBDA(const Index i) {
         const Logistic<T> s = logistic(TwiceTanhArgument<T>::value(x(i)));
-        dx(i) = dy(i) * s.value * (T(1) + x(i) * s.complement * TwiceTanhArgument<T>::slope(x(i)));
+        return dy(i) * s.value * (T(1) + x(i) * s.complement * TwiceTanhArgument<T>::slope(x(i)));
       });
 }
 
 template <class T>
 void swiglu_forward(const Space& space, Matrix<const T> gate_up, Matrix<T> y) {
   const Index width = y.extent(1);
+  const bool around = goes_around_caches<T>(y.data(), y.size());
   Kokkos::parallel_for(
       "swiglu_forward", Range1(space, 0, y.extent(0)), KOKKOS_LAMBDA(const Index r) {
         const T* gate = gate_up.data() + r * gate_up.stride(0);
         const T* up = gate + width;
-        T* out = y.data() + r * y.stride(0);
-        for (Index j = 0; j < width; ++j) out[j] = gate[j] * logistic(gate[j]).value * up[j];
+        write_run(around, width, y.data() + r * y.stride(0),
+                  [=](Index j) { return times_logistic(gate[j] * up[j], gate[j]); });
       });
+  finish_stores_around_caches(around);
 }
 
 template <class T>
 void swiglu_backward(const Space& space, Matrix<const T> gate_up, Matrix<const T> dy, Matrix<T> dgate_up) {
   const Index width = dy.extent(1);
+  const bool around = goes_around_caches<T>(dgate_up.data(), dgate_up.size(), gate_up.data());
   Kokkos::parallel_for(
       "swiglu_backward", Range1(space, 0, dy.extent(0)), KOKKOS_LAMBDA(const Index r) {
         const T* gate = gate_up.data() + r * gate_up.stride(0);
         const T* up = gate + width;
         const T* d = dy.data() + r * dy.stride(0);
         T* dgate = dgate_up.data() + r * dgate_up.stride(0);
-        T* dup = dgate + width;
-        for (Index j = 0; j < width; ++j) {
+        write_two_runs(around, width, dgate, dgate + width, [=](Index j, T& to_gate, T& to_up) {
           const Logistic<T> s = logistic(gate[j]);
           const T silu = gate[j] * s.value;
           const T slope = s.value + silu * s.complement;
-          dgate[j] = d[j] * up[j] * slope;
-          dup[j] = d[j] * silu;
-        }
+          to_gate = d[j] * up[j] * slope;
+          to_up = d[j] * silu;
+        });
       });
+  finish_stores_around_caches(around);
 }
 
 #define FOURFOLD_INSTANTIATE(T)                                                                   \

@@ -59,7 +59,7 @@ void tile_softmax(const Space& space, const Tile& at, T scale, bool first, T* sc
         const T tile_max = lane_max<T>(n, [=](Index j) { return scale * row[j]; });
         const T new_max = old_max > tile_max ? old_max : tile_max;
         const T tile_sum = lane_sum<T, kFewLanes>(n, [=](Index j) {
-          const T p = fast_exp(scale * row[j] - new_max);
+          const T p = fast_exp_below(scale * row[j] - new_max);
           row[j] = p;
           return p;
         });
@@ -68,7 +68,7 @@ void tile_softmax(const Space& space, const Tile& at, T scale, bool first, T* sc
         if (first) {
           sum[r] = tile_sum;
         } else if (new_max > old_max) {
-          const T correction = fast_exp(old_max - new_max);
+          const T correction = fast_exp_below(old_max - new_max);
           sum[r] = sum[r] * correction + tile_sum;
           T* out_row = out + r * out_stride;
           for (Index i = 0; i < head_dim; ++i) out_row[i] *= correction;
@@ -114,7 +114,7 @@ void tile_gradient(const Space& space, const Tile& at, T scale, const T* lse, co
         const Index n = tile.seen(r);
         const T row_lse = lse[r], row_delta = delta[r];
         for (Index j = 0; j < n; ++j) {
-          p[j] = fast_exp(scale * p[j] - row_lse);
+          p[j] = fast_exp_below(scale * p[j] - row_lse);
           g[j] = p[j] * (g[j] - row_delta) * scale;
         }
         for (Index j = n; j < tile.width; ++j) p[j] = T(0);

@@ -3,6 +3,7 @@
 #include <cassert>
 
 #include "kernels/columns.hpp"
+#include "kernels/stream.hpp"
 
 namespace fourfold::kernels {
 
@@ -12,17 +13,18 @@ void embedding_forward(const Space& space, Vector<const std::int32_t> ids, Matri
   assert(ids.extent(0) == y.extent(0) && table.extent(1) == y.extent(1));
   const Index held = table.extent(0);
   const Index width = y.extent(1);
+  const bool around = goes_around_caches<T>(y.data(), y.size());
   Kokkos::parallel_for(
       "embedding_forward", Range1(space, 0, y.extent(0)), KOKKOS_LAMBDA(const Index r) {
         const Index id = ids(r) - first_id;
         T* out = y.data() + r * y.stride(0);
         if (id >= 0 && id < held) {
-          const T* row = table.data() + id * table.stride(0);
-          for (Index j = 0; j < width; ++j) out[j] = row[j];
+          copy_run(around, width, table.data() + id * table.stride(0), out);
         } else {
           for (Index j = 0; j < width; ++j) out[j] = T(0);
         }
       });
+  finish_stores_around_caches(around);
 }
 
 template <class T>

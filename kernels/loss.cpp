@@ -5,6 +5,7 @@
 
 #include "kernels/lanes.hpp"
 #include "kernels/math.hpp"
+#include "kernels/stream.hpp"
 
 namespace fourfold::kernels {
 
@@ -27,7 +28,8 @@ void cross_entropy_sums(const Space& space, Matrix<const T> logits, Vector<const
       "cross_entropy_sums", Range1(space, 0, logits.extent(0)), KOKKOS_LAMBDA(Index r) {
         const T* row = logits.data() + r * width;
         const Acc<T> top = max(r);
-        sum_exp(r) = lane_sum<Acc<T>>(width, [=](Index j) { return fast_exp(static_cast<Acc<T>>(row[j]) - top); });
+        sum_exp(r) =
+            lane_sum<Acc<T>>(width, [=](Index j) { return fast_exp_below(static_cast<Acc<T>>(row[j]) - top); });
         const Index column = targets(r) - first_id;
         const bool here = targets(r) >= 0 && column >= 0 && column < width;
         target_logit(r) = here ? static_cast<Acc<T>>(row[column]) : Acc<T>(0);
@@ -51,6 +53,7 @@ void cross_entropy_backward(const Space& space, Matrix<const T> logits, Vector<c
                             Vector<const Acc<T>> sum_exp, Vector<const std::int32_t> targets, Index first_id,
                             double scale, Matrix<T> dlogits) {
   const Index width = logits.extent(1);
+  const bool around = goes_around_caches<T>(dlogits.data(), dlogits.size(), logits.data());
   Kokkos::parallel_for(
       "cross_entropy_backward", Range1(space, 0, logits.extent(0)), KOKKOS_LAMBDA(Index r) {
         const T* row = logits.data() + r * width;
@@ -61,14 +64,14 @@ void cross_entropy_backward(const Space& space, Matrix<const T> logits, Vector<c
         }
         const Acc<T> top = max(r);
         const Acc<T> factor = static_cast<Acc<T>>(scale / static_cast<double>(sum_exp(r)));
-        for (Index j = 0; j < width; ++j) {
-          out[j] = static_cast<T>(fast_exp(static_cast<Acc<T>>(row[j]) - top) * factor);
-        }
+        write_run(around, width, out,
+                  [=](Index j) { return static_cast<T>(fast_exp_below(static_cast<Acc<T>>(row[j]) - top) * factor); });
         const Index column = targets(r) - first_id;
         if (column >= 0 && column < width) {
           out[column] = static_cast<T>(static_cast<Acc<T>>(out[column]) - static_cast<Acc<T>>(scale));
         }
       });
+  finish_stores_around_caches(around);
 }
 
 template <class T>

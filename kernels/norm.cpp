@@ -4,6 +4,7 @@
 
 #include "kernels/columns.hpp"
 #include "kernels/lanes.hpp"
+#include "kernels/stream.hpp"
 
 namespace fourfold::kernels {
 
@@ -54,6 +55,7 @@ void layer_norm_forward(const Space& space, Matrix<const T> x, Vector<const Acc<
   const bool biased = b.extent(0) > 0;
   const Acc<T> whole = static_cast<Acc<T>>(width);
   const Acc<T> small = static_cast<Acc<T>>(eps);
+  const bool around = goes_around_caches<T>(y.data(), y.size(), x.data());
   Kokkos::parallel_for(
       "layer_norm_forward", Range1(space, 0, x.extent(0)), KOKKOS_LAMBDA(const Index r) {
         const T* in = x.data() + r * x.stride(0);
@@ -65,11 +67,12 @@ void layer_norm_forward(const Space& space, Matrix<const T> x, Vector<const Acc<
         mean(r) = m;
         rstd(r) = s;
         if (biased) {
-          for (Index j = 0; j < columns; ++j) out[j] = (in[j] - m) * s * weight[j] + bias[j];
+          write_run(around, columns, out, [=](Index j) { return (in[j] - m) * s * weight[j] + bias[j]; });
         } else {
-          for (Index j = 0; j < columns; ++j) out[j] = (in[j] - m) * s * weight[j];
+          write_run(around, columns, out, [=](Index j) { return (in[j] - m) * s * weight[j]; });
         }
       });
+  finish_stores_around_caches(around);
 }
 
 template <class T>
@@ -78,6 +81,7 @@ void rms_norm_forward(const Space& space, Matrix<const T> x, Vector<const Acc<T>
   const Index columns = x.extent(1);
   const Acc<T> whole = static_cast<Acc<T>>(width);
   const Acc<T> small = static_cast<Acc<T>>(eps);
+  const bool around = goes_around_caches<T>(y.data(), y.size(), x.data());
   Kokkos::parallel_for(
       "rms_norm_forward", Range1(space, 0, x.extent(0)), KOKKOS_LAMBDA(const Index r) {
         const T* in = x.data() + r * x.stride(0);
@@ -85,8 +89,9 @@ void rms_norm_forward(const Space& space, Matrix<const T> x, Vector<const Acc<T>
         T* out = y.data() + r * y.stride(0);
         const Acc<T> s = Acc<T>(1) / std::sqrt(squares(r) / whole + small);
         rstd(r) = s;
-        for (Index j = 0; j < columns; ++j) out[j] = in[j] * s * weight[j];
+        write_run(around, columns, out, [=](Index j) { return in[j] * s * weight[j]; });
       });
+  finish_stores_around_caches(around);
 }
 
 template <class T>
@@ -115,6 +120,7 @@ void norm_backward_input(const Space& space, Matrix<const T> x, Vector<const Acc
   const Index columns = x.extent(1);
   const bool centred = mean.extent(0) > 0;
   const Acc<T> whole = static_cast<Acc<T>>(width);
+  const bool around = goes_around_caches<T>(dx.data(), dx.size(), dy.data());
   Kokkos::parallel_for(
       "norm_backward_input", Range1(space, 0, x.extent(0)), KOKKOS_LAMBDA(const Index r) {
         const T* in = x.data() + r * x.stride(0);
@@ -125,8 +131,10 @@ void norm_backward_input(const Space& space, Matrix<const T> x, Vector<const Acc
         const Acc<T> s = rstd(r);
         const Acc<T> from_sum = centred ? c1(r) / whole : Acc<T>(0);
         const Acc<T> from_product = s * c2(r) / whole;  // times (x - mean): x^ c2/D
-        for (Index j = 0; j < columns; ++j) out[j] = s * (d[j] * weight[j] - from_sum - (in[j] - m) * from_product);
+        write_run(around, columns, out,
+                  [=](Index j) { return s * (d[j] * weight[j] - from_sum - (in[j] - m) * from_product); });
       });
+  finish_stores_around_caches(around);
 }
 
 template <class T>

@@ -1,5 +1,7 @@
 #include "kernels/permute.hpp"
 
+#include "kernels/stream.hpp"
+
 namespace fourfold::kernels {
 
 namespace {
@@ -10,20 +12,20 @@ void move_box(const char* label, const Space& space, const BoxCopy& box, Vector<
   const T* from = source.data();
   T* to = target.data();
   const BoxCopy b = box;
+  const bool around = !kAdd && goes_around_caches<T>(to, b.n0 * b.n1 * b.n2, from);
   Kokkos::parallel_for(
       label, Range1(space, 0, b.n0 * b.n1), KOKKOS_LAMBDA(Index row) {
         const Index i = row / b.n1;
         const Index j = row % b.n1;
         const T* source_row = from + b.from + i * b.from_stride0 + j * b.from_stride1;
         T* target_row = to + b.to + i * b.to_stride0 + j * b.to_stride1;
-        for (Index k = 0; k < b.n2; ++k) {
-          if constexpr (kAdd) {
-            target_row[k] += source_row[k];
-          } else {
-            target_row[k] = source_row[k];
-          }
+        if constexpr (kAdd) {
+          for (Index k = 0; k < b.n2; ++k) target_row[k] += source_row[k];
+        } else {
+          copy_run(around, b.n2, source_row, target_row);
         }
       });
+  finish_stores_around_caches(around);
 }
 
 }  // namespace

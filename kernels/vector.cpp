@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/lanes.hpp"
+#include "kernels/stream.hpp"
 
 namespace fourfold::kernels {
 
@@ -65,8 +66,8 @@ void fill(const Space& space, T value, Vector<T> x) {
 
 template <class T>
 void copy(const Space& space, Vector<const T> x, Vector<T> y) {
-  Kokkos::parallel_for(
-      "copy", Range1(space, 0, y.extent(0)), KOKKOS_LAMBDA(const Index i) { y(i) = x(i); });
+  write_elements(
+      "copy", space, y.extent(0), x.data(), y.data(), KOKKOS_LAMBDA(const Index i) { return x(i); });
 }
 
 template <class T>
@@ -139,12 +140,12 @@ void snap(const Space& space, int bits, Vector<T> x) {
 
 template <class T>
 void copy_columns(const Space& space, Matrix<const T> src, Index src_col, Index n, Matrix<T> dst, Index dst_col) {
+  const Index rows = n == 0 ? 0 : dst.extent(0);
+  const bool around = goes_around_caches<T>(dst.data(), rows * n, src.data());
   Kokkos::parallel_for(
-      "copy_columns", Range1(space, 0, n == 0 ? 0 : dst.extent(0)), KOKKOS_LAMBDA(const Index r) {
-        const T* from = &src(r, src_col);
-        T* to = &dst(r, dst_col);
-        for (Index j = 0; j < n; ++j) to[j] = from[j];
-      });
+      "copy_columns", Range1(space, 0, rows),
+      KOKKOS_LAMBDA(const Index r) { copy_run(around, n, &src(r, src_col), &dst(r, dst_col)); });
+  finish_stores_around_caches(around);
 }
 
 #define FOURFOLD_INSTANTIATE(T)                                     \

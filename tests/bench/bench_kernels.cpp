@@ -1,16 +1,17 @@
 // Prints each kernel's rate beside its ceiling: products beside the fastest product found here, the rest beside the
-// copy bandwidth of arrays of the same size. Bytes are those a kernel must read and write once.
+// copy bandwidth of arrays of the same size. Bytes are those a kernel must read and write once. The machine may be
+// busy: a kernel and its ceiling take turns, and what is printed are the median and the quartiles of their ratios.
 //
-//   bench_kernels [ROWS]      arrays of ROWS x 768 fp32 or half as many rows of fp64, by default 16384: 50 MB, beyond
-//   the
-//                             caches; 64 rows stay in them and show the cost of the arithmetic
+//   bench_kernels [ROWS [NAME]]   arrays of ROWS x 768 fp32 or half as many rows of fp64, by default 65536: 200 MB,
+//                                 beyond the caches; 64 rows stay in them and show the cost of the arithmetic.
+//                                 NAME: only kernels whose name begins so
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/activation.hpp"
@@ -21,6 +22,7 @@
 #include "kernels/gemm.hpp"
 #include "kernels/loss.hpp"
 #include "kernels/norm.hpp"
+#include "kernels/permute.hpp"
 #include "kernels/rotary.hpp"
 #include "kernels/update.hpp"
 #include "kernels/vector.hpp"
@@ -28,18 +30,41 @@
 namespace fourfold::kernels {
 namespace {
 
-double best_seconds(const std::function<void()>& call) {
+double seconds_of(int calls, const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
-  call();
-  double best = std::numeric_limits<double>::infinity();
-  const auto start = Clock::now();
-  for (int runs = 0; runs < 5 || Clock::now() - start < std::chrono::milliseconds(250); ++runs) {
-    const auto before = Clock::now();
-    call();
-    Space().fence();
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - before).count());
+  const auto before = Clock::now();
+  for (int i = 0; i < calls; ++i) call();
+  Space().fence();
+  return std::chrono::duration<double>(Clock::now() - before).count();
+}
+
+double quantile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
+struct Timing {
+  double seconds = 0;                   // median
+  double share = 0, low = 0, high = 0;  // of the ceiling's rate: median and quartiles
+};
+
+// `call` in turns with `ceiling`; works: what each does, in the same unit.
+Timing measure(double work, const std::function<void()>& call, double ceiling_work,
+               const std::function<void()>& ceiling) {
+  const auto calls_in_turn = [](const std::function<void()>& each) {  // short calls are timed together
+    each();
+    return static_cast<int>(std::clamp(1e-3 / seconds_of(1, each), 1.0, 1000.0));
+  };
+  const int calls = calls_in_turn(call), ceilings = calls_in_turn(ceiling);
+  std::vector<double> seconds, shares;
+  double spent = 0;
+  while (seconds.size() < 9 || (spent < 0.4 && seconds.size() < 101)) {
+    const double limit = seconds_of(ceilings, ceiling), mine = seconds_of(calls, call);
+    seconds.push_back(mine / calls);
+    shares.push_back(work * calls / mine / (ceiling_work * ceilings / limit));
+    spent += mine + limit;
   }
-  return best;
+  return {quantile(seconds, 0.5), quantile(shares, 0.5), quantile(shares, 0.25), quantile(shares, 0.75)};
 }
 
 template <class T>
@@ -59,87 +84,126 @@ class Array {
   Kokkos::View<T*, typename Space::memory_space> view_;
 };
 
+// The ceiling of the kernels that stream: memcpy, which goes around the caches where the arrays are large.
 class Report {
  public:
-  explicit Report(double copy_rate) : copy_rate_(copy_rate) {}
+  Report(std::size_t bytes, std::string name) : from_(bytes), to_(bytes), name_(std::move(name)) {}
+
+  bool wants(const std::string& name) const { return name.compare(0, name_.size(), name_) == 0; }
 
   void line(const std::string& name, double bytes, const std::function<void()>& call) const {
-    const double rate = 1e-9 * bytes / best_seconds(call);
-    std::printf("%-24s %7.2f GB/s     %5.2f of copy\n", name.c_str(), rate, rate / copy_rate_);
+    if (!wants(name)) return;
+    const double size = static_cast<double>(from_.vector().size());
+    const Timing t =
+        measure(bytes, call, 2 * size, [&] { std::memcpy(to_.data(), from_.data(), from_.vector().size()); });
+    std::printf("%-24s %7.2f GB/s     %5.2f of copy  (%.2f to %.2f)\n", name.c_str(), 1e-9 * bytes / t.seconds, t.share,
+                t.low, t.high);
     std::fflush(stdout);
   }
 
  private:
-  double copy_rate_;
+  Array<std::int8_t> from_, to_;
+  std::string name_;
 };
 
 struct ProductShape {
   bool transpose_a, transpose_b;
   Index m, n, k;
+
+  double flops() const { return 2.0 * static_cast<double>(m * n * k); }
 };
 
 template <class T>
-double products(const char* type) {
-  const Space space;
+class Product {
+ public:
+  explicit Product(const ProductShape& shape)
+      : shape_(shape), a_(shape.m * shape.k), b_(shape.k * shape.n), c_(shape.m * shape.n) {}
+
+  void operator()() const {
+    const ProductShape& s = shape_;
+    gemm<T>(Space(), s.transpose_a, s.transpose_b, s.m, s.n, s.k, a_.data(), s.transpose_a ? s.m : s.k, b_.data(),
+            s.transpose_b ? s.k : s.n, c_.data(), s.n);
+  }
+
+ private:
+  ProductShape shape_;
+  Array<T> a_, b_, c_;
+};
+
+// The shape of the fastest product.
+template <class T>
+ProductShape products(const char* type, const std::string& name) {
   const std::vector<ProductShape> shapes{
       {false, true, 2048, 3072, 768}, {false, true, 2048, 768, 3072}, {false, true, 2048, 768, 768},
       {false, false, 2048, 768, 768}, {true, false, 768, 768, 2048},  {false, true, 2048, 768, 192},
       {false, true, 2048, 192, 768},  {false, false, 2048, 192, 768}, {true, false, 192, 768, 2048},
       {false, true, 2048, 192, 192},  {false, true, 512, 192, 192},   {false, true, 64, 192, 192},
       {false, true, 64, 64, 64},      {false, true, 32, 32, 32},      {false, true, 1, 768, 768}};
+  const ProductShape reference{false, true, 512, 192, 192};
+  if (std::string("gemm").compare(0, name.size(), name) != 0) return reference;
   std::vector<double> rates;
   for (const ProductShape& s : shapes) {
-    const Array<T> a(s.m * s.k), b(s.k * s.n), c(s.m * s.n);
-    const double seconds = best_seconds([&] {
-      gemm<T>(space, s.transpose_a, s.transpose_b, s.m, s.n, s.k, a.data(), s.transpose_a ? s.m : s.k, b.data(),
-              s.transpose_b ? s.k : s.n, c.data(), s.n);
-    });
-    rates.push_back(2e-9 * static_cast<double>(s.m * s.n * s.k) / seconds);
+    const Product<T> product(s), ceiling(reference);
+    rates.push_back(measure(s.flops(), product, reference.flops(), ceiling).share);
   }
-  const double ceiling = *std::max_element(rates.begin(), rates.end());
+  const auto best = std::max_element(rates.begin(), rates.end());
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     const ProductShape& s = shapes[i];
-    std::printf("gemm %s %c%c %5ld %5ld %5ld %7.1f GFLOP/s  %5.2f of the best product\n", type,
-                s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', static_cast<long>(s.m), static_cast<long>(s.n),
-                static_cast<long>(s.k), rates[i], rates[i] / ceiling);
+    std::printf("gemm %s %c%c %5ld %5ld %5ld   %5.2f of the best product\n", type, s.transpose_a ? 'T' : 'N',
+                s.transpose_b ? 'T' : 'N', static_cast<long>(s.m), static_cast<long>(s.n), static_cast<long>(s.k),
+                rates[i] / *best);
   }
-  return ceiling;
+  return shapes[static_cast<std::size_t>(best - rates.begin())];
 }
 
+// Causal, 12 heads of 64 or 6 of 128 side by side; FLOPs are those of the pairs on and below the diagonal.
 template <class T>
-void attention(const char* type, double ceiling) {
+void attention(const char* type, const ProductShape& best, const std::string& name) {
+  if (std::string("attention").compare(0, name.size(), name) != 0) return;
   const Space space;
-  for (const Index tokens : {Index{128}, Index{1024}}) {
-    const Index batch = 2048 / tokens, heads = 12, d = 64, width = heads * d, rows = 2048;
-    AttentionShape shape;
-    shape.batch = batch;
-    shape.query_tokens = tokens;
-    shape.key_tokens = tokens;
-    shape.head_dim = d;
-    shape.scale = 0.125;
-    const Array<T> q(rows * width), k(rows * width), v(rows * width), out(rows * width), dout(rows * width),
-        dq(rows * width), dk(rows * width), dv(rows * width), scratch(attention_scratch<T>(shape));
-    const Array<Acc<T>> lse(batch * heads * tokens);
-    const auto in = [&](const Array<T>& x) { return Heads<const T>{x.data(), width, heads}; };
-    const auto to = [&](const Array<T>& x) { return Heads<T>{x.data(), width, heads}; };
-    const double pairs = 0.5 * static_cast<double>(batch * heads * tokens * (tokens + 1) * d);
-    const double forward = best_seconds(
-        [&] { attention_forward<T>(space, shape, in(q), in(k), in(v), to(out), lse.vector(), scratch.vector()); });
-    const double backward = best_seconds([&] {
-      attention_backward<T>(space, shape, in(q), in(k), in(v), in(out), lse.vector(), in(dout), to(dq), to(dk), to(dv),
-                            scratch.vector());
-    });
-    std::printf("attention_forward %s  T %5ld %7.1f GFLOP/s  %5.2f of the best product\n", type,
-                static_cast<long>(tokens), 4e-9 * pairs / forward, 4e-9 * pairs / forward / ceiling);
-    std::printf("attention_backward %s T %5ld %7.1f GFLOP/s  %5.2f of the best product\n", type,
-                static_cast<long>(tokens), 10e-9 * pairs / backward, 10e-9 * pairs / backward / ceiling);
+  const Product<T> product(best);
+  for (const Index d : {Index{64}, Index{128}}) {
+    for (const Index tokens : {Index{128}, Index{256}, Index{512}, Index{1024}, Index{2048}, Index{4096}}) {
+      const Index width = 768, heads = width / d, batch = std::max<Index>(1, 1024 / tokens), rows = batch * tokens;
+      AttentionShape shape;
+      shape.batch = batch;
+      shape.query_tokens = tokens;
+      shape.key_tokens = tokens;
+      shape.head_dim = d;
+      shape.scale = 0.125;
+      const Array<T> q(rows * width), k(rows * width), v(rows * width), out(rows * width), dout(rows * width),
+          dq(rows * width), dk(rows * width), dv(rows * width), scratch(attention_scratch<T>(shape));
+      const Array<Acc<T>> lse(batch * heads * tokens);
+      const auto in = [&](const Array<T>& x) { return Heads<const T>{x.data(), width, heads}; };
+      const auto to = [&](const Array<T>& x) { return Heads<T>{x.data(), width, heads}; };
+      const double pairs = 0.5 * static_cast<double>(batch * heads * tokens * (tokens + 1) * d);
+      const auto forward = [&] {
+        attention_forward<T>(space, shape, in(q), in(k), in(v), to(out), lse.vector(), scratch.vector());
+      };
+      const auto backward = [&] {
+        attention_backward<T>(space, shape, in(q), in(k), in(v), in(out), lse.vector(), in(dout), to(dq), to(dk),
+                              to(dv), scratch.vector());
+      };
+      const auto both = [&] {
+        forward();
+        backward();
+      };
+      const auto line = [&](const char* what, double flops, const std::function<void()>& call) {
+        const Timing t = measure(flops, call, best.flops(), product);
+        std::printf("attention_%-8s %s d %3ld T %4ld %6.1f GFLOP/s  %5.2f of the best product  (%.2f to %.2f)\n", what,
+                    type, static_cast<long>(d), static_cast<long>(tokens), 1e-9 * flops / t.seconds, t.share, t.low,
+                    t.high);
+        std::fflush(stdout);
+      };
+      line("forward", 4 * pairs, forward);
+      line("backward", 10 * pairs, backward);
+      line("both", 14 * pairs, both);
+      std::printf("attention_memory   %s d %3ld T %4ld: %ld bytes of statistics a sequence, %ld of workspace\n", type,
+                  static_cast<long>(d), static_cast<long>(tokens),
+                  static_cast<long>(heads * tokens * static_cast<Index>(sizeof(Acc<T>))),
+                  static_cast<long>(attention_scratch<T>(shape) * static_cast<Index>(sizeof(T))));
+    }
   }
-}
-
-double copy_rate(Index n) {
-  const Array<float> x(n), y(n);
-  const double size = static_cast<double>(n) * sizeof(float);
-  return 2e-9 * size / best_seconds([&] { std::memcpy(y.data(), x.data(), static_cast<std::size_t>(size)); });
 }
 
 template <class T>
@@ -194,6 +258,30 @@ void streams(Index rows, Index width, const Report& report) {
     dropout_forward<T>(space, mx, RandomStream{7, 1}, 0.1, GlobalRows{0, 1024, 0, 1024, 0, width}, my);
   });
 
+  report.line("dropout_in_place", 2 * size, [&] {
+    dropout_forward<T>(space, my, RandomStream{7, 1}, 0.1, GlobalRows{0, 1024, 0, 1024, 0, width}, my);
+  });
+
+  // Half of the columns into a buffer of their own, as a repartition packs them, and rows of heads to heads of rows.
+  BoxCopy columns;
+  columns.n0 = 1;
+  columns.n1 = rows;
+  columns.n2 = width / 2;
+  columns.from_stride1 = width;
+  columns.to_stride1 = width / 2;
+  report.line("copy_box columns", size, [&] { copy_box<T>(space, columns, x.vector(), y.vector()); });
+  report.line("add_box columns", 1.5 * size, [&] { add_box<T>(space, columns, x.vector(), y.vector()); });
+  BoxCopy heads;
+  heads.n0 = width / 64;
+  heads.n1 = rows;
+  heads.n2 = 64;
+  heads.from_stride0 = 64;
+  heads.from_stride1 = width;
+  heads.to_stride0 = rows * 64;
+  heads.to_stride1 = 64;
+  report.line("copy_box heads", 2 * size, [&] { copy_box<T>(space, heads, x.vector(), y.vector()); });
+  report.line("add_box heads", 3 * size, [&] { add_box<T>(space, heads, x.vector(), y.vector()); });
+
   report.line("norm_row_sum", size, [&] { norm_row_sum<T>(space, mx, total.vector()); });
   report.line("norm_row_squares", size, [&] { norm_row_squares<T>(space, mx, squares.vector()); });
   report.line("norm_centred_squares", size,
@@ -216,11 +304,21 @@ void streams(Index rows, Index width, const Report& report) {
   });
 
   const Vector<double> loss(reinterpret_cast<double*>(u.data()), static_cast<std::size_t>(rows));
-  report.line("cross_entropy_max", size, [&] { cross_entropy_max<T>(space, mx, c1.vector()); });
-  report.line("cross_entropy_sums", size,
-              [&] { cross_entropy_sums<T>(space, mx, c1.vector(), tokens, 0, total.vector(), c2.vector()); });
-  report.line("cross_entropy_backward", 2 * size,
-              [&] { cross_entropy_backward<T>(space, mx, c1.vector(), total.vector(), tokens, 0, 1e-3, mz); });
+  const Index vocab = 50304, samples = std::max<Index>(1, n / vocab);
+  if (samples * vocab <= n) {
+    const auto logits = x.matrix(samples, vocab), dlogits = z.matrix(samples, vocab);
+    const Vector<const std::int32_t> goals(ids.data(), static_cast<std::size_t>(samples));
+    const double bytes = static_cast<double>(samples * vocab) * sizeof(T);
+    report.line("cross_entropy_max", bytes, [&] { cross_entropy_max<T>(space, logits, c1.vector()); });
+    report.line("cross_entropy_sums", bytes,
+                [&] { cross_entropy_sums<T>(space, logits, c1.vector(), goals, 0, total.vector(), c2.vector()); });
+    report.line("cross_entropy_backward", 2 * bytes, [&] {
+      cross_entropy_backward<T>(space, logits, c1.vector(), total.vector(), goals, 0, 1e-3, dlogits);
+    });
+    report.line("cross_entropy_in_place", 2 * bytes, [&] {
+      cross_entropy_backward<T>(space, dlogits, c1.vector(), total.vector(), goals, 0, 1e-3, dlogits);
+    });
+  }
   report.line("squared_error_forward", 2 * size, [&] { squared_error_forward<T>(space, mx, my, loss); });
 
   fill<T>(space, T(0), y.vector());
@@ -244,15 +342,12 @@ int main(int argc, char** argv) {
   using namespace fourfold::kernels;
   const Kokkos::ScopeGuard kokkos(argc, argv);
   const Index width = 768;
-  const Index rows = argc > 1 ? std::stol(argv[1]) : 16384;
-  const double best32 = products<float>("fp32");
-  attention<float>("fp32", best32);
-  const double best64 = products<double>("fp64");
-  attention<double>("fp64", best64);
-  const double rate = copy_rate(rows * width);
-  const Report report(rate);
-  std::printf("memcpy %.2f GB/s read and written\n--- fp32, %ld x %ld\n", rate, static_cast<long>(rows),
-              static_cast<long>(width));
+  const Index rows = argc > 1 ? std::stol(argv[1]) : 65536;
+  const std::string name = argc > 2 ? argv[2] : "";
+  attention<float>("fp32", products<float>("fp32", name), name);
+  attention<double>("fp64", products<double>("fp64", name), name);
+  const Report report(static_cast<std::size_t>(rows * width) * sizeof(float), name);
+  std::printf("--- fp32, %ld x %ld\n", static_cast<long>(rows), static_cast<long>(width));
   streams<float>(rows, width, report);
   std::printf("--- fp64, %ld x %ld\n", static_cast<long>(rows / 2), static_cast<long>(width));
   streams<double>(rows / 2, width, report);

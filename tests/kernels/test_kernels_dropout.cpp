@@ -6,6 +6,7 @@
 
 #include "device_array.hpp"
 #include "kernels/dropout.hpp"
+#include "kernels/philox_lanes.hpp"
 
 namespace fourfold::kernels {
 namespace {
@@ -43,6 +44,32 @@ TYPED_TEST(Dropout, FollowsTheGlobalElement) {
       const double expected = keep ? static_cast<double>(x[r * width + j]) / (1 - p) : 0.0;
       EXPECT_NEAR(y[r * width + j], expected, 4 * std::numeric_limits<T>::epsilon() * std::abs(expected));
     }
+  }
+}
+
+// Any start and length, an index that leaves its lower half within the run, keys and steps with both halves.
+TEST(Draws, HighWordsAreThoseOfTheSingleDraws) {
+  for (const RandomStream& stream : {kStream, RandomStream{0xfedcba9876543210u, 0x1122334455667788u}}) {
+    for (const std::uint64_t first : {0ull, 5ull, 0xfffffff0ull, 0xffffffffull, 0x123456789abcdef0ull}) {
+      for (const Index n : {1, 7, 8, 9, 64, 83}) {
+        std::vector<std::uint32_t> word(static_cast<std::size_t>(n + kDrawLanes), 7u);
+        draw_high_words(stream, first, n, word.data());
+        for (Index i = 0; i < n; ++i) {
+          ASSERT_EQ(word[i], stream.bits(first + static_cast<std::uint64_t>(i)) >> 32) << first << " " << n << " " << i;
+        }
+      }
+    }
+  }
+}
+
+// p equal to one element's draw keeps it, the next larger p drops it: there the upper halves are equal.
+TYPED_TEST(Dropout, DrawsEqualToPAreKept) {
+  using T = TypeParam;
+  const std::vector<T> ones(50, T(1));
+  for (const Index element : {0, 8, 31, 49}) {
+    const double p = kStream.uniform(static_cast<std::uint64_t>(element));
+    EXPECT_NE(dropped<T>(ones, 1, 50, p, {0, 1, 0, 1, 0, 50})[element], T(0));
+    EXPECT_EQ(dropped<T>(ones, 1, 50, p + 0x1.0p-53, {0, 1, 0, 1, 0, 50})[element], T(0));
   }
 }
 

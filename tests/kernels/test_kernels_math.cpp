@@ -59,6 +59,24 @@ TEST(Math, NormalDistribution) {
   EXPECT_LE(worst_ulps<double>(-30.0, -6.0, value, exact), 450.0 + 4.0);
 }
 
+// Absolute, in units of |x| for the value: fp32 has no exp in it.
+TEST(Math, GeluAndItsSlope) {
+  const long double pi = std::acos(-1.0L);
+  double worst_value = 0, worst_slope = 0, worst_tail = 0;
+  for (int i = -400000; i <= 400000; ++i) {
+    const float x = static_cast<float>(i) * 3e-5f;
+    const long double at = x, below = 0.5L * std::erfc(-at / std::sqrt(2.0L));
+    const long double slope = below + at * std::exp(-0.5L * at * at) / std::sqrt(2 * pi);
+    const double error = static_cast<double>(std::abs(static_cast<long double>(gelu(x)) - at * below));
+    if (i != 0) worst_value = std::max(worst_value, error / std::abs(static_cast<double>(x)));
+    if (x > -4.0f && x < 0.0f) worst_tail = std::max(worst_tail, error / static_cast<double>(-at * below));
+    worst_slope = std::max(worst_slope, static_cast<double>(std::abs(static_cast<long double>(gelu_slope(x)) - slope)));
+  }
+  EXPECT_LE(worst_value, 3e-7);
+  EXPECT_LE(worst_slope, 3e-7);
+  EXPECT_LE(worst_tail, 2e-5);
+}
+
 template <class T>
 void ends() {
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
@@ -74,6 +92,12 @@ void ends() {
   EXPECT_EQ(normal(kInfinity).value, T(1));
   EXPECT_EQ(normal(kInfinity).density, T(0));
   EXPECT_TRUE(std::isnan(normal(std::numeric_limits<T>::quiet_NaN()).value));
+  EXPECT_EQ(gelu(T(1e30)), T(1e30));
+  EXPECT_EQ(gelu(T(-1e30)), T(0));
+  EXPECT_EQ(gelu_slope(T(1e30)), T(1));
+  EXPECT_EQ(gelu_slope(T(-1e30)), T(0));
+  EXPECT_TRUE(std::isnan(gelu(std::numeric_limits<T>::quiet_NaN())));
+  EXPECT_TRUE(std::isnan(gelu_slope(std::numeric_limits<T>::quiet_NaN())));
 }
 
 TEST(Math, EndsOfTheRange) {
