@@ -34,8 +34,9 @@ void mask_run(const Mask& mask, bool around, Index n, std::uint64_t first, T fac
     draw_high_words(mask.stream, index, count, word);
     std::uint32_t ties = 0;
     for (Index j = 0; j < count; ++j) {
+      const T kept = in[j0 + j] * factor;
       ties |= word[j] == limit ? 1u : 0u;
-      block[j] = word[j] > limit ? in[j0 + j] * factor : T(0);
+      block[j] = word[j] > limit ? kept : T(0);
     }
     if (ties != 0) {
       for (Index j = 0; j < count; ++j) {
