@@ -8,21 +8,26 @@
 #include "kernels/gemm.hpp"
 #include "kernels/lanes.hpp"
 #include "kernels/math.hpp"
+#include "kernels/tile_product.hpp"
 
 namespace fourfold::kernels {
 
 namespace {
 
-// A tile of scores stays in the second-level cache (64 KiB of floats; backward has two), and a short query block keeps
+// A tile of scores stays in the second-level cache (96 KiB of floats; backward has two), and a short query block keeps
 // down what the diagonal tiles compute above the diagonal.
-constexpr Index kQueryBlock = 64;
-constexpr Index kKeyBlock = 256;
+constexpr Index kQueryBlock = 96;
+constexpr Index kKeyBlock = 128;
 
 Index query_block(const AttentionShape& shape) {
   return std::min(kQueryBlock, shape.query_tokens);
 }
 Index key_block(const AttentionShape& shape) {
-  return std::min(kKeyBlock, shape.key_tokens);
+  return std::min(kKeyBlock, (shape.key_tokens + 31) / 32 * 32);
+}
+// Between a tile's rows: whole panels, and no power of two, or a column's elements would meet in a few cache sets.
+Index tile_stride(const AttentionShape& shape) {
+  return key_block(shape) + 32;
 }
 
 // Keys that the last query of [first, last) sees; earlier queries see fewer.
@@ -43,6 +48,11 @@ struct Tile {
   KOKKOS_FORCEINLINE_FUNCTION Index seen(Index r) const {
     const Index n = query + r + 1 - key;
     return n < 0 ? 0 : (n < width ? n : width);
+  }
+  // The first row that sees column c, `rows` if none does.
+  KOKKOS_FORCEINLINE_FUNCTION Index first_row(Index c) const {
+    const Index r = key + c - query;
+    return r < 0 ? 0 : (r < rows ? r : rows);
   }
 };
 
@@ -99,6 +109,9 @@ void row_products(const Space& space, Index rows, const T* a, Index a_stride, co
       "attention_backward_delta", Range1(space, 0, rows), KOKKOS_LAMBDA(Index r) {
         const T* a_row = a + r * a_stride;
         const T* b_row = b + r * b_stride;
+#if FOURFOLD_TILE_PRODUCTS
+        fetch_row(b, b_stride, r, rows, head_dim);
+#endif
         product[r] = lane_sum<T>(head_dim, [=](Index i) { return a_row[i] * b_row[i]; });
       });
 }
@@ -144,94 +157,288 @@ Index kv_head(const AttentionShape& shape, Index head) {
   return (shape.first_head + head) / shape.heads_per_kv - shape.first_kv;
 }
 
-}  // namespace
-
+// Rows of one head.
 template <class T>
-Index attention_scratch(const AttentionShape& shape) {
-  return query_block(shape) * (2 * key_block(shape) + 2);
+struct Rows {
+  const T* data = nullptr;
+  Index stride = 0;
+};
+
+// The products of a tile through the library; `load_keys` and `load_queries` name the operands of those that follow.
+template <class T>
+class LibraryProducts {
+ public:
+  static constexpr bool kOverwritesKeys = false;  // or adds to them
+
+  LibraryProducts(const Space& space, const AttentionShape& shape, T* /*scratch*/)
+      : space_(space), d_(shape.head_dim) {}
+
+  static Index scratch(const AttentionShape& /*shape*/) { return 0; }
+
+  void load_keys(Rows<T> k, Rows<T> v, bool /*backward*/) {
+    k_ = k;
+    v_ = v;
+  }
+  void load_queries(Index /*rows*/, Rows<T> q, Rows<T> dout) {
+    q_ = q;
+    dout_ = dout;
+  }
+
+  void scores(const Tile& tile, T* s) const { by_keys(tile, q_, k_, s); }
+  void weight_gradient(const Tile& tile, T* dp) const { by_keys(tile, dout_, v_, dp); }
+  void values(const Tile& tile, const T* p, T* out, Index stride) const { by_queries(tile, p, v_, out, stride); }
+  void query_gradient(const Tile& tile, const T* ds, T* dq, Index stride) const {
+    by_queries(tile, ds, k_, dq, stride);
+  }
+  // dv and dk: the KV head's first row; `finish_keys` comes after its last query.
+  void value_gradient(const Tile& tile, const T* p, T* dv, Index stride) const {
+    transposed(tile, p, dout_, dv + tile.key * stride, stride);
+  }
+  void key_gradient(const Tile& tile, const T* ds, T* dk, Index stride) const {
+    transposed(tile, ds, q_, dk + tile.key * stride, stride);
+  }
+  void finish_keys(T* /*dk*/, Index /*dk_stride*/, T* /*dv*/, Index /*dv_stride*/) const {}
+
+ private:
+  void by_keys(const Tile& tile, Rows<T> x, Rows<T> y, T* out) const {
+    gemm<T>(space_, false, true, tile.rows, tile.width, d_, x.data, x.stride, y.data + tile.key * y.stride, y.stride,
+            out, tile.stride);
+  }
+  void by_queries(const Tile& tile, const T* weights, Rows<T> y, T* out, Index stride) const {
+    gemm<T>(space_, false, false, tile.rows, d_, tile.width, weights, tile.stride, y.data + tile.key * y.stride,
+            y.stride, out, stride, tile.key == 0 ? Write::overwrite : Write::add);
+  }
+  void transposed(const Tile& tile, const T* weights, Rows<T> x, T* out, Index stride) const {
+    gemm<T>(space_, true, false, tile.width, d_, tile.rows, weights, tile.stride, x.data, x.stride, out, stride,
+            Write::add);
+  }
+
+  const Space& space_;
+  Index d_;
+  Rows<T> q_, k_, v_, dout_;
+};
+
+#if FOURFOLD_TILE_PRODUCTS
+
+// The same with keys and values packed once a head and queries once a block, and without what the mask makes zero.
+template <class T>
+class PackedProducts {
+ public:
+  static constexpr bool kOverwritesKeys = true;
+
+  PackedProducts(const Space& /*space*/, const AttentionShape& shape, T* scratch)
+      : d_(shape.head_dim), keys_(shape.key_tokens), block_(query_block(shape)) {
+    k_by_column_ = scratch;
+    v_by_column_ = k_by_column_ + padded<T>(keys_) * d_;
+    rows_by_key_ = v_by_column_ + padded<T>(keys_) * d_;
+    q_by_row_ = rows_by_key_ + padded<T>(d_) * keys_;
+    dout_by_row_ = q_by_row_ + padded<T>(d_) * block_;
+    q_ = dout_by_row_ + padded<T>(d_) * block_;
+    dout_ = q_ + d_ * block_;
+    dk_ = dout_ + d_ * block_;
+    dv_ = dk_ + d_ * keys_;
+  }
+
+  static Index scratch(const AttentionShape& shape) {
+    const Index d = shape.head_dim;
+    return 2 * padded<T>(shape.key_tokens) * d + (padded<T>(d) + 2 * d) * shape.key_tokens +
+           2 * (padded<T>(d) + d) * query_block(shape);
+  }
+
+  void load_keys(Rows<T> k, Rows<T> v, bool backward) {
+    pack_transposed<T>(k.data, k.stride, keys_, d_, k_by_column_);
+    if (backward) pack_transposed<T>(v.data, v.stride, keys_, d_, v_by_column_);
+    const Rows<T> by_key = backward ? k : v;
+    pack_rows<T>(by_key.data, by_key.stride, keys_, d_, rows_by_key_);
+    if (backward) std::fill(dk_, dv_ + d_ * keys_, T(0));
+  }
+  void load_queries(Index rows, Rows<T> q, Rows<T> dout) {
+    pack_together<T>(q.data, q.stride, rows, d_, q_);
+    if (dout.data == nullptr) return;
+    pack_together<T>(dout.data, dout.stride, rows, d_, dout_);
+    pack_rows<T>(q.data, q.stride, rows, d_, q_by_row_);
+    pack_rows<T>(dout.data, dout.stride, rows, d_, dout_by_row_);
+  }
+
+  void scores(const Tile& tile, T* s) const { by_keys(tile, q_, k_by_column_, s); }
+  void weight_gradient(const Tile& tile, T* dp) const { by_keys(tile, dout_, v_by_column_, dp); }
+  void values(const Tile& tile, const T* p, T* out, Index stride) const { by_queries(tile, p, out, stride); }
+  void query_gradient(const Tile& tile, const T* ds, T* dq, Index stride) const { by_queries(tile, ds, dq, stride); }
+  // The sums over queries are kept together and written once.
+  void value_gradient(const Tile& tile, const T* p, T* /*dv*/, Index /*stride*/) const {
+    transposed(tile, p, dout_by_row_, dv_ + tile.key * d_);
+  }
+  void key_gradient(const Tile& tile, const T* ds, T* /*dk*/, Index /*stride*/) const {
+    transposed(tile, ds, q_by_row_, dk_ + tile.key * d_);
+  }
+  void finish_keys(T* dk, Index dk_stride, T* dv, Index dv_stride) const {
+    spread_rows<T>(dk_, keys_, d_, dk, dk_stride);
+    spread_rows<T>(dv_, keys_, d_, dv, dv_stride);
+  }
+
+ private:
+  // Columns that no row of a group sees are left as they are: the softmax writes zeros there.
+  void by_keys(const Tile& tile, const T* x, const T* packed, T* out) const {
+    tile_product<T>(true, tile.rows, padded<T>(tile.width), {x, d_, 1}, packed + tile.key * d_, kPanel<T> * d_, out,
+                    tile.stride, false, [&](Index i, Index n) {
+                      return TileSpan{0, d_, tile.seen(i + n - 1)};
+                    });
+  }
+  void by_queries(const Tile& tile, const T* weights, T* out, Index stride) const {
+    tile_product<T>(true, tile.rows, d_, {weights, tile.stride, 1}, rows_by_key_ + tile.key * kPanel<T>,
+                    kPanel<T> * keys_, out, stride, tile.key > 0, [&](Index i, Index n) {
+                      return TileSpan{0, tile.seen(i + n - 1), d_};
+                    });
+  }
+  void transposed(const Tile& tile, const T* weights, const T* packed, T* out) const {
+    tile_product<T>(false, tile.width, d_, {weights, 1, tile.stride}, packed, kPanel<T> * tile.rows, out, d_, true,
+                    [&](Index i, Index) {
+                      return TileSpan{tile.first_row(i), tile.rows, d_};
+                    });
+  }
+
+  Index d_, keys_, block_;
+  T *k_by_column_, *v_by_column_, *rows_by_key_, *q_by_row_, *dout_by_row_, *q_, *dout_, *dk_, *dv_;
+};
+
+// Packing pays from some tens of queries on; generation has one.
+bool packs(const AttentionShape& shape) {
+  return kTileProducts && shape.query_tokens >= 32;
 }
 
-template <class T>
-void attention_forward(const Space& space, const AttentionShape& shape, Heads<const T> q, Heads<const T> k,
-                       Heads<const T> v, Heads<T> out, Vector<Acc<T>> lse, Vector<T> scratch) {
-  static_assert(std::is_same_v<T, Acc<T>>, "scores and row statistics share the scratch");
+#endif
+
+Index tiles(const AttentionShape& shape) {
+  return query_block(shape) * (2 * tile_stride(shape) + 2);
+}
+
+template <class T, class Products>
+void forward(const Space& space, const AttentionShape& shape, Heads<const T> q, Heads<const T> k, Heads<const T> v,
+             Heads<T> out, T* lse, T* scratch) {
   const T scale = static_cast<T>(shape.scale);
   const Index d = shape.head_dim;
-  T* scores = scratch.data();
-  T* max = scores + query_block(shape) * key_block(shape);
+  T* scores = scratch;
+  T* max = scores + query_block(shape) * tile_stride(shape);
   T* sum = max + query_block(shape);
+  Products products(space, shape, scratch + tiles(shape));
   for (Index b = 0; b < shape.batch; ++b) {
     for (Index h = 0; h < q.heads; ++h) {
       const Index g = kv_head(shape, h);
+      const Index key_row = b * key_rows(shape);
+      if (h == 0 || g != kv_head(shape, h - 1)) {
+        products.load_keys({head_at(k, shape, key_row, g), k.stride}, {head_at(v, shape, key_row, g), v.stride}, false);
+      }
       for (Index i0 = 0; i0 < shape.query_tokens; i0 += kQueryBlock) {
         const Index rows = std::min(kQueryBlock, shape.query_tokens - i0);
         const Index keys = visible_keys(shape, i0 + rows);
         const Index row = b * shape.query_tokens + i0;
         T* out_block = head_at(out, shape, row, h);
+        products.load_queries(rows, {head_at(q, shape, row, h), q.stride}, {});
         Index j0 = 0;
         do {  // once even where no key is seen, to clear the output
           const Index width = std::min(kKeyBlock, keys - j0);
-          const Tile tile{rows, width, key_block(shape), shape.first_query + i0, j0};
-          const Index key_row = b * key_rows(shape) + j0;
-          gemm<T>(space, false, true, rows, width, d, head_at(q, shape, row, h), q.stride,
-                  head_at(k, shape, key_row, g), k.stride, scores, tile.stride);
+          const Tile tile{rows, width, tile_stride(shape), shape.first_query + i0, j0};
+          products.scores(tile, scores);
           tile_softmax<T>(space, tile, scale, j0 == 0, scores, max, sum, out_block, out.stride, d);
-          gemm<T>(space, false, false, rows, d, width, scores, tile.stride, head_at(v, shape, key_row, g), v.stride,
-                  out_block, out.stride, j0 == 0 ? Write::overwrite : Write::add);
+          products.values(tile, scores, out_block, out.stride);
           j0 += kKeyBlock;
         } while (j0 < keys);
-        T* row_lse = lse.data() + (b * q.heads + h) * shape.query_tokens + i0;
+        T* row_lse = lse + (b * q.heads + h) * shape.query_tokens + i0;
         finish_rows<T>(space, rows, max, sum, out_block, out.stride, d, row_lse);
       }
     }
   }
 }
 
-template <class T>
-void attention_backward(const Space& space, const AttentionShape& shape, Heads<const T> q, Heads<const T> k,
-                        Heads<const T> v, Heads<const T> out, Vector<const Acc<T>> lse, Heads<const T> dout,
-                        Heads<T> dq, Heads<T> dk, Heads<T> dv, Vector<T> scratch) {
+template <class T, class Products>
+void backward(const Space& space, const AttentionShape& shape, Heads<const T> q, Heads<const T> k, Heads<const T> v,
+              Heads<const T> out, const T* lse, Heads<const T> dout, Heads<T> dq, Heads<T> dk, Heads<T> dv,
+              T* scratch) {
   const T scale = static_cast<T>(shape.scale);
   const Index d = shape.head_dim;
-  T* scores = scratch.data();
-  T* gradient = scores + query_block(shape) * key_block(shape);
-  T* delta = gradient + query_block(shape) * key_block(shape);
+  T* scores = scratch;
+  T* gradient = scores + query_block(shape) * tile_stride(shape);
+  T* delta = gradient + query_block(shape) * tile_stride(shape);
+  Products products(space, shape, scratch + tiles(shape));
   // Every key takes a sum over heads and queries, some keys over none.
-  clear<T>(space, shape, dk);
-  clear<T>(space, shape, dv);
+  const bool all_heads = q.heads > 0 && kv_head(shape, 0) == 0 && kv_head(shape, q.heads - 1) == dk.heads - 1;
+  if (!all_heads || !Products::kOverwritesKeys) {
+    clear<T>(space, shape, dk);
+    clear<T>(space, shape, dv);
+  }
   for (Index b = 0; b < shape.batch; ++b) {
     for (Index h = 0; h < q.heads; ++h) {
       const Index g = kv_head(shape, h);
+      const Index first_key = b * key_rows(shape);
+      T* dk_head = head_at(dk, shape, first_key, g);
+      T* dv_head = head_at(dv, shape, first_key, g);
+      if (h == 0 || g != kv_head(shape, h - 1)) {
+        products.load_keys({head_at(k, shape, first_key, g), k.stride}, {head_at(v, shape, first_key, g), v.stride},
+                           true);
+      }
       for (Index i0 = 0; i0 < shape.query_tokens; i0 += kQueryBlock) {
         const Index rows = std::min(kQueryBlock, shape.query_tokens - i0);
         const Index keys = visible_keys(shape, i0 + rows);
         const Index row = b * shape.query_tokens + i0;
-        const T* q_block = head_at(q, shape, row, h);
         const T* dout_block = head_at(dout, shape, row, h);
         T* dq_block = head_at(dq, shape, row, h);
+        products.load_queries(rows, {head_at(q, shape, row, h), q.stride}, {dout_block, dout.stride});
         row_products<T>(space, rows, dout_block, dout.stride, head_at(out, shape, row, h), out.stride, d, delta);
-        const T* row_lse = lse.data() + (b * q.heads + h) * shape.query_tokens + i0;
+        const T* row_lse = lse + (b * q.heads + h) * shape.query_tokens + i0;
         Index j0 = 0;
         do {  // once even where no key is seen, to clear dq
           const Index width = std::min(kKeyBlock, keys - j0);
-          const Tile tile{rows, width, key_block(shape), shape.first_query + i0, j0};
-          const Index key_row = b * key_rows(shape) + j0;
-          const T* k_block = head_at(k, shape, key_row, g);
-          gemm<T>(space, false, true, rows, width, d, q_block, q.stride, k_block, k.stride, scores, tile.stride);
-          gemm<T>(space, false, true, rows, width, d, dout_block, dout.stride, head_at(v, shape, key_row, g), v.stride,
-                  gradient, tile.stride);
+          const Tile tile{rows, width, tile_stride(shape), shape.first_query + i0, j0};
+          products.scores(tile, scores);
+          products.weight_gradient(tile, gradient);
           tile_gradient<T>(space, tile, scale, row_lse, delta, scores, gradient);
-          gemm<T>(space, true, false, width, d, rows, scores, tile.stride, dout_block, dout.stride,
-                  head_at(dv, shape, key_row, g), dv.stride, Write::add);
-          gemm<T>(space, false, false, rows, d, width, gradient, tile.stride, k_block, k.stride, dq_block, dq.stride,
-                  j0 == 0 ? Write::overwrite : Write::add);
-          gemm<T>(space, true, false, width, d, rows, gradient, tile.stride, q_block, q.stride,
-                  head_at(dk, shape, key_row, g), dk.stride, Write::add);
+          products.value_gradient(tile, scores, dv_head, dv.stride);
+          products.query_gradient(tile, gradient, dq_block, dq.stride);
+          products.key_gradient(tile, gradient, dk_head, dk.stride);
           j0 += kKeyBlock;
         } while (j0 < keys);
       }
+      if (h + 1 == q.heads || g != kv_head(shape, h + 1)) {
+        products.finish_keys(dk_head, dk.stride, dv_head, dv.stride);
+      }
     }
   }
+}
+
+}  // namespace
+
+template <class T>
+Index attention_scratch(const AttentionShape& shape) {
+#if FOURFOLD_TILE_PRODUCTS
+  if (packs(shape)) return tiles(shape) + PackedProducts<T>::scratch(shape);
+#endif
+  return tiles(shape);
+}
+
+template <class T>
+void attention_forward(const Space& space, const AttentionShape& shape, Heads<const T> q, Heads<const T> k,
+                       Heads<const T> v, Heads<T> out, Vector<Acc<T>> lse, Vector<T> scratch) {
+  static_assert(std::is_same_v<T, Acc<T>>, "scores and row statistics share the scratch");
+#if FOURFOLD_TILE_PRODUCTS
+  if (packs(shape)) {
+    forward<T, PackedProducts<T>>(space, shape, q, k, v, out, lse.data(), scratch.data());
+    return;
+  }
+#endif
+  forward<T, LibraryProducts<T>>(space, shape, q, k, v, out, lse.data(), scratch.data());
+}
+
+template <class T>
+void attention_backward(const Space& space, const AttentionShape& shape, Heads<const T> q, Heads<const T> k,
+                        Heads<const T> v, Heads<const T> out, Vector<const Acc<T>> lse, Heads<const T> dout,
+                        Heads<T> dq, Heads<T> dk, Heads<T> dv, Vector<T> scratch) {
+#if FOURFOLD_TILE_PRODUCTS
+  if (packs(shape)) {
+    backward<T, PackedProducts<T>>(space, shape, q, k, v, out, lse.data(), dout, dq, dk, dv, scratch.data());
+    return;
+  }
+#endif
+  backward<T, LibraryProducts<T>>(space, shape, q, k, v, out, lse.data(), dout, dq, dk, dv, scratch.data());
 }
 
 #define FOURFOLD_INSTANTIATE(T)                                                                                       \

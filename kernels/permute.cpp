@@ -1,18 +1,34 @@
 #include "kernels/permute.hpp"
 
+#include <utility>
+
 #include "kernels/stream.hpp"
 
 namespace fourfold::kernels {
 
 namespace {
 
+// Runs shorter than this share their cache lines' row buffers with too many others to go around the caches.
+constexpr Index kLongRun = 1024;
+
+// Rows in the order in which they lie in the source, which is read ahead; the rows of a box are disjoint.
+BoxCopy in_source_order(const BoxCopy& box) {
+  if (box.from_stride0 >= box.from_stride1) return box;
+  BoxCopy turned = box;
+  std::swap(turned.n0, turned.n1);
+  std::swap(turned.from_stride0, turned.from_stride1);
+  std::swap(turned.to_stride0, turned.to_stride1);
+  return turned;
+}
+
 template <class T, bool kAdd>
 void move_box(const char* label, const Space& space, const BoxCopy& box, Vector<const T> source, Vector<T> target) {
   if (box.n0 <= 0 || box.n1 <= 0 || box.n2 <= 0) return;
   const T* from = source.data();
   T* to = target.data();
-  const BoxCopy b = box;
-  const bool around = !kAdd && goes_around_caches<T>(to, b.n0 * b.n1 * b.n2, from);
+  const BoxCopy b = in_source_order(box);
+  const bool around =
+      !kAdd && b.n2 * static_cast<Index>(sizeof(T)) >= kLongRun && goes_around_caches<T>(to, b.n0 * b.n1 * b.n2, from);
   Kokkos::parallel_for(
       label, Range1(space, 0, b.n0 * b.n1), KOKKOS_LAMBDA(Index row) {
         const Index i = row / b.n1;

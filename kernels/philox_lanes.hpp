@@ -94,7 +94,7 @@ class PhiloxLanes {
 
 }  // namespace detail
 
-// Writes ceil(n / kDrawLanes) kDrawLanes words.
+// word: room for n, rounded up to a multiple of kDrawLanes.
 inline void draw_high_words(const RandomStream& stream, std::uint64_t first, Index n, std::uint32_t* word) {
   const auto low = static_cast<std::uint32_t>(first);
   Index i = 0;

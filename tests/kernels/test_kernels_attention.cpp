@@ -57,6 +57,10 @@ const std::vector<Case>& cases() {
       make_case(1, 1, 520, 519, 16, 2, 2, 1),     // the same over several tiles
       make_case(2, 20, 90, 31, 4, 2, 1, 2),       // a part of a sequence; the last keys are seen by nobody
       make_case(1, 70, 30, 0, 4, 1, 1, 1),        // queries past the keys see all of them
+      make_case(1, 200, 200, 0, 64, 2, 1, 2),     // whole panels and blocks
+      make_case(2, 131, 131, 0, 20, 1, 1, 1),     // a whole panel and a part
+      make_case(1, 40, 40, 0, 4, 2, 2, 2),        // KV head 1 is read by nobody
+      make_case(2, 50, 170, 61, 17, 4, 2, 2),     // several tiles for a part of a sequence
       make_case(0, 8, 8, 0, 4, 2, 1, 2),         make_case(2, 8, 8, 0, 4, 0, 1, 2),
       make_case(2, 0, 8, 8, 4, 2, 1, 2),         make_case(1, 4, 0, 0, 4, 2, 1, 2),  // no key at all
   };
