@@ -8,8 +8,8 @@ namespace fourfold::kernels {
 
 namespace {
 
-// Runs shorter than this share their cache lines' row buffers with too many others to go around the caches.
-constexpr Index kLongRun = 1024;
+// Shorter runs would leave cache lines half written.
+constexpr Index kLongRun = 256;
 
 // Rows in the order in which they lie in the source, which is read ahead; the rows of a box are disjoint.
 BoxCopy in_source_order(const BoxCopy& box) {

@@ -108,16 +108,26 @@ KOKKOS_FORCEINLINE_FUNCTION void copy_run(bool around, Index n, const T* from, T
   for (Index j = 0; j < n; ++j) out[j] = from[j];
 }
 
-// out[i] = element(i) for i in [0, n), by a kernel of its own. `from`: an input that may be `out`.
+// out[i] = element(i) for i in [0, n), by a kernel of its own. `from`: an input that may be `out`. Around the caches a
+// task goes along several runs in turns: the prefetchers follow each, and more lines are on their way at a time.
 template <class T, class Element>
 void write_elements(const char* label, const Space& space, Index n, const T* from, T* out, Element element) {
   if (goes_around_caches(out, n, from)) {
-    constexpr Index kRun = 8192;
+    constexpr Index kLength = 65536 / static_cast<Index>(sizeof(T)), kStreams = 4, kRun = kStreams * kLength;
+    constexpr Index kChunk = kStreamChunk / static_cast<Index>(sizeof(T));
     Kokkos::parallel_for(
         label, Range1(space, 0, (n + kRun - 1) / kRun), KOKKOS_LAMBDA(const Index run) {
           const Index begin = run * kRun;
-          const Index count = n - begin < kRun ? n - begin : kRun;
-          write_run(true, count, out + begin, [=](Index j) { return element(begin + j); });
+          if (begin + kRun <= n) {
+            for (Index j = 0; j < kLength; j += kChunk) {
+              for (Index stream = 0; stream < kStreams; ++stream) {
+                const Index at = begin + stream * kLength + j;
+                write_run(true, kChunk, out + at, [=](Index i) { return element(at + i); });
+              }
+            }
+          } else {
+            write_run(true, n - begin, out + begin, [=](Index j) { return element(begin + j); });
+          }
         });
     finish_stores_around_caches(true);
   } else {
