@@ -103,9 +103,10 @@ struct Logistic {
 };
 template <class T>
 KOKKOS_FORCEINLINE_FUNCTION Logistic<T> logistic(T x) {
-  const T exponential = fast_exp(-x);
-  const T value = T(1) / (T(1) + exponential);
-  return {value, x < T(0) ? T(1) - value : exponential * value};
+  const T small = fast_exp_below(-std::fabs(x));
+  const T near_one = T(1) / (T(1) + small);
+  const T near_zero = small * near_one;
+  return x < T(0) ? Logistic<T>{near_zero, near_one} : Logistic<T>{near_one, near_zero};
 }
 
 // y / (1 + exp(-x)).
