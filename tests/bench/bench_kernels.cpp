@@ -201,9 +201,9 @@ void attention(const char* type, const ProductShape& best, const std::string& na
       line("forward", 4 * pairs, forward);
       line("backward", 10 * pairs, backward);
       line("both", 14 * pairs, both);
-      std::printf("attention_memory   %s d %3ld T %4ld: %ld bytes of statistics a sequence, %ld of workspace\n", type,
+      std::printf("attention_memory   %s d %3ld T %4ld: %ld bytes of statistics a head, %ld of workspace\n", type,
                   static_cast<long>(d), static_cast<long>(tokens),
-                  static_cast<long>(heads * tokens * static_cast<Index>(sizeof(Acc<T>))),
+                  static_cast<long>(tokens * static_cast<Index>(sizeof(Acc<T>))),
                   static_cast<long>(attention_scratch<T>(shape) * static_cast<Index>(sizeof(T))));
     }
   }
