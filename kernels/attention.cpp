@@ -301,9 +301,10 @@ class PackedProducts {
   T *k_by_column_, *v_by_column_, *rows_by_key_, *q_by_row_, *dout_by_row_, *q_, *dout_, *dk_, *dv_;
 };
 
-// Packing pays from some tens of queries on; generation has one.
+// Packing pays from some tens of queries on; generation has one. It is the work of one thread: several leave the
+// products to the library, which shares them out.
 bool packs(const AttentionShape& shape) {
-  return kTileProducts && shape.query_tokens >= 32;
+  return kTileProducts && Space().concurrency() == 1 && shape.query_tokens >= 32;
 }
 
 #endif

@@ -13,7 +13,6 @@
 #include "comm/ledger.hpp"
 #include "mpi_test.hpp"
 #include "runs.hpp"
-#include "train/trainer.hpp"
 
 namespace fourfold {
 namespace {
@@ -70,27 +69,22 @@ const std::vector<Case>& cases() {
 
 // The third step of the first rank: the first two allocate.
 std::string counts_of(const Case& c, const Communicator& group) {
-  const Deck deck = test::deck_of(test::small_transformer(), c.overrides, group.size());
-  const GridComms comms = test::grid_comms(deck, group);
-  const Loader loader(deck);
-  MemoryLedger memory;
-  Pool pool(memory);
-  Trace trace;
-  Trainer<double> trainer(deck, comms, loader, pool, trace);
-  trainer.step();
-  trainer.step();
+  test::Training<double> training(test::deck_of(test::small_transformer(), c.overrides, group.size()), group);
+  training.trainer.step();
+  training.trainer.step();
   group.ledger().clear();
-  const std::int64_t allocations = pool.allocations(), flops = group.clock().flops(), bytes = group.clock().bytes();
+  const std::int64_t allocations = training.pool.allocations(), flops = group.clock().flops(),
+                     bytes = group.clock().bytes();
   std::map<std::string, std::int64_t> kernels;
   {
     const CountLaunches count;
-    trainer.step();
+    training.trainer.step();
     kernels = launches;
   }
   std::ostringstream text;
   text << "# " << c.name << "\nFLOPs " << group.clock().flops() - flops << "\nbytes of products and the update "
-       << group.clock().bytes() - bytes << "\nallocations " << pool.allocations() - allocations << "\npeak bytes "
-       << memory.peak_total() << "\n";
+       << group.clock().bytes() - bytes << "\nallocations " << training.pool.allocations() - allocations
+       << "\npeak bytes " << training.memory.peak_total() << "\n";
   for (const auto& [key, sums] : group.ledger().sums()) {
     text << phase_name(key.phase) << " " << operation_name(key.operation) << " " << key.group << ": " << sums.calls
          << " calls, " << sums.messages << " messages, " << sums.ring_bytes << " bytes\n";
