@@ -8,14 +8,16 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
-#include <utility>
 
 #include "kernels/types.hpp"
 
-#if defined(__GNUC__) && !defined(__CUDACC__)
+// GCC 12, clang
+#if defined(__has_builtin) && !defined(__CUDACC__)
+#if __has_builtin(__builtin_shufflevector)
 #define FOURFOLD_TILE_PRODUCTS 1
-#else
+#endif
+#endif
+#ifndef FOURFOLD_TILE_PRODUCTS
 #define FOURFOLD_TILE_PRODUCTS 0
 #endif
 
@@ -100,22 +102,21 @@ struct EightVector {
 template <class T>
 void turn_square(const T* x, Index stride, T* to, Index to_stride) {
   using Eight = typename EightVector<T>::type;
-  using Mask = typename EightVector<std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>>::type;
   Eight row[8], pair[8], four[8];
   for (int j = 0; j < 8; ++j) std::memcpy(&row[j], x + j * stride, sizeof(Eight));
   for (int j = 0; j < 8; j += 2) {
-    pair[j] = __builtin_shuffle(row[j], row[j + 1], Mask{0, 8, 2, 10, 4, 12, 6, 14});
-    pair[j + 1] = __builtin_shuffle(row[j], row[j + 1], Mask{1, 9, 3, 11, 5, 13, 7, 15});
+    pair[j] = __builtin_shufflevector(row[j], row[j + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+    pair[j + 1] = __builtin_shufflevector(row[j], row[j + 1], 1, 9, 3, 11, 5, 13, 7, 15);
   }
   for (int j = 0; j < 8; j += 4) {
     for (int i = 0; i < 2; ++i) {
-      four[j + i] = __builtin_shuffle(pair[j + i], pair[j + i + 2], Mask{0, 1, 8, 9, 4, 5, 12, 13});
-      four[j + i + 2] = __builtin_shuffle(pair[j + i], pair[j + i + 2], Mask{2, 3, 10, 11, 6, 7, 14, 15});
+      four[j + i] = __builtin_shufflevector(pair[j + i], pair[j + i + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+      four[j + i + 2] = __builtin_shufflevector(pair[j + i], pair[j + i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
     }
   }
   for (int i = 0; i < 4; ++i) {
-    const Eight low = __builtin_shuffle(four[i], four[i + 4], Mask{0, 1, 2, 3, 8, 9, 10, 11});
-    const Eight high = __builtin_shuffle(four[i], four[i + 4], Mask{4, 5, 6, 7, 12, 13, 14, 15});
+    const Eight low = __builtin_shufflevector(four[i], four[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    const Eight high = __builtin_shufflevector(four[i], four[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     std::memcpy(to + i * to_stride, &low, sizeof(Eight));
     std::memcpy(to + (i + 4) * to_stride, &high, sizeof(Eight));
   }

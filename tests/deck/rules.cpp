@@ -1,4 +1,5 @@
-// One test a rule of model_rules.cpp and grid_rules.cpp; those of arithmetic against a brute-force statement of the rule.
+// One test a rule of model_rules.cpp and grid_rules.cpp; those of arithmetic against a brute-force statement of the
+// rule.
 #include <regex>
 #include <set>
 
