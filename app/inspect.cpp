@@ -28,7 +28,7 @@ using checkpoint::TensorDifference;
 
 struct Arguments {
   std::string path;
-  std::string other;
+  std::optional<std::string> other;
   std::optional<double> tolerance;  // without: by the stored type
   bool verify = false;
 };
@@ -38,14 +38,18 @@ constexpr std::size_t kMostLines = 10;
 // A run's folder has its states in record/ (debug.record) and checkpoints/; any other folder is taken as it is.
 std::vector<std::string> state_folders(const std::string& path) {
   std::vector<std::string> folders;
+  const auto is_folder = [](const fs::path& at) {
+    std::error_code ignored;  // a link that leads nowhere or to itself is no folder
+    return fs::is_directory(at, ignored);
+  };
   for (const char* inside : {"record", "checkpoints"}) {
-    const std::string folder = (fs::path(path) / inside).string();
-    if (fs::is_directory(folder)) folders.push_back(folder);
+    const fs::path folder = fs::path(path) / inside;
+    if (is_folder(folder)) folders.push_back(folder.string());
   }
   if (!folders.empty()) return folders;
   // An empty folder is one without checkpoints yet, whatever is in them is one with; any other is a mistake.
-  bool fits = fs::is_directory(path) && (fs::is_empty(path) || fs::exists(fs::path(path) / "metrics.jsonl"));
-  if (fs::is_directory(path)) {
+  bool fits = is_folder(path) && (fs::is_empty(path) || fs::exists(fs::path(path) / "metrics.jsonl"));
+  if (is_folder(path)) {
     for (const fs::directory_entry& file : fs::directory_iterator(path)) {
       fits = fits || file.path().filename().string().starts_with("step_");
     }
@@ -119,7 +123,7 @@ void add(Comparison& comparison, const std::string& name, double difference, dou
 using Steps = std::map<std::int64_t, Comparison>;
 
 void compare_metrics(const Arguments& arguments, Steps& steps, double tolerance) {
-  const auto a = metrics_of(arguments.path), b = metrics_of(arguments.other);
+  const auto a = metrics_of(arguments.path), b = metrics_of(*arguments.other);
   for (const auto& [step, line] : a) {
     const auto found = b.find(step);
     if (found == b.end()) continue;
@@ -160,7 +164,7 @@ double tolerance_of(const Arguments& arguments) {
 ExitCode compare(const Arguments& arguments) {
   const double tolerance = tolerance_of(arguments);
   Steps steps;
-  std::vector<std::string> folders_a = state_folders(arguments.path), folders_b = state_folders(arguments.other);
+  std::vector<std::string> folders_a = state_folders(arguments.path), folders_b = state_folders(*arguments.other);
   for (const std::string& a : folders_a) {
     for (const std::string& b : folders_b) {
       const bool alone = folders_a.size() == 1 && folders_b.size() == 1;
@@ -169,7 +173,7 @@ ExitCode compare(const Arguments& arguments) {
   }
   compare_metrics(arguments, steps, tolerance);
   if (steps.empty()) {
-    fail_all(ExitCode::input, arguments.path + " and " + arguments.other +
+    fail_all(ExitCode::input, arguments.path + " and " + *arguments.other +
                                   " have no step in common; debug.record: 1 in both decks keeps every step of a run");
   }
   std::printf("%10s  %12s  %s\n", "step", "largest", "of");
@@ -204,7 +208,7 @@ Run inspect_command(CLI::App& line) {
       ->check(not_negative);
   return [arguments]() -> int {
     if (is_further_copy()) return static_cast<int>(ExitCode::done);
-    if (!arguments->other.empty()) return static_cast<int>(compare(*arguments));
+    if (arguments->other) return static_cast<int>(compare(*arguments));
     list(*arguments);
     return static_cast<int>(ExitCode::done);
   };

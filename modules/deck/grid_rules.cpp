@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "deck/derive.hpp"
+#include "deck/key_line.hpp"
 #include "deck/rules.hpp"
 #include "grid/process_grid.hpp"
 
@@ -31,39 +32,60 @@ void stage_rule(const Check& check) {
   }
 }
 
-// Grids of `ranks` ranks that this model and batch allow, those most like the deck's first; of other stages than the
-// deck's only where its stages do not divide the ranks.
-std::string grids_that_fit(const Check& check, std::int64_t ranks) {
+struct ListedGrid {
+  double distance;
+  std::int64_t stages;
+  DenseShape dense;
+};
+
+// Grids of `ranks` ranks that this model allows, and a batch whose samples divide by the coordinates times
+// `parts_of_batch`, those most like the deck's first; of other stages than the deck's only where its stages do not
+// divide the ranks.
+std::vector<ListedGrid> grids_of(const Check& check, std::int64_t ranks, std::int64_t parts_of_batch) {
   const Deck& deck = check.deck;
   const ModelDeck& model = deck.model;
   const ParallelDeck& asked = deck.parallel;
   const bool heads_known = model.kind == ModelKind::transformer && check.sound({"model.heads", "model.kv_heads"});
-  struct Grid {
-    double distance;
-    std::int64_t stages;
-    DenseShape dense;
-  };
+  const UpdateShard& shard = deck.optimizer.shard;
+  const std::int64_t shards = shard.kind == UpdateShard::Kind::data_partial ? shard.count : 1;
   const auto change = [](double a, double b) { return a == b ? 0.0 : 1.0 + 0.1 * std::abs(std::log2(a / b)); };
-  std::vector<Grid> grids;
+  std::vector<ListedGrid> grids;
   for (const std::int64_t stages : divisors(ranks)) {
     if (stages != asked.stages && ranks % asked.stages == 0) continue;
     if (model.kind == ModelKind::transformer && check.sound({"model.layers"}) && stages > model.layers) break;
     for (const DenseShape& dense : dense_factorisations(static_cast<int>(ranks / stages))) {
       if (heads_known && (model.heads % dense.row != 0 || !kv_heads_fit(model.kv_heads, dense.row))) continue;
+      if (std::max({dense.data, dense.depth, dense.row, dense.col}) > kMostExtent) continue;
+      if (check.sound({"optimizer.shard"}) && dense.data % shards != 0) continue;
       ParallelDeck tried = asked;
       tried.dense = dense;
-      if (check.sound({"batch.global"}) && deck.batch.global > 0 && deck.batch.global % tried.coordinates() != 0) {
-        continue;
-      }
+      const std::int64_t parts = capped_product({tried.coordinates(), parts_of_batch});
+      if (check.sound({"batch.global"}) && deck.batch.global > 0 && deck.batch.global % parts != 0) continue;
       const double data = check.given("parallel.dense.data") ? 0.5 * change(dense.data, asked.dense.data) : 0.0;
       grids.push_back({data + change(static_cast<double>(stages), asked.stages) + change(dense.row, asked.dense.row) +
                            change(dense.col, asked.dense.col) + change(dense.depth, asked.dense.depth),
                        stages, dense});
     }
   }
-  std::stable_sort(grids.begin(), grids.end(), [](const Grid& a, const Grid& b) { return a.distance < b.distance; });
-  if (grids.empty()) return "no grid of " + number(ranks) + " ranks fits this model and batch";
+  std::stable_sort(grids.begin(), grids.end(),
+                   [](const ListedGrid& a, const ListedGrid& b) { return a.distance < b.distance; });
+  return grids;
+}
+
+std::string grids_that_fit(const Check& check, std::int64_t ranks) {
+  const BatchDeck& batch = check.deck.batch;
+  const auto given = [&](const char* key, std::int64_t value) {
+    return check.given(key) && check.sound({key}) ? std::max<std::int64_t>(value, 1) : 1;
+  };
+  const std::int64_t parts =
+      capped_product({given("batch.micro", batch.micro), given("batch.micro_batches", batch.micro_batches)});
+  std::vector<ListedGrid> grids = grids_of(check, ranks, parts);
   std::string list = "grids that fit this model and batch: ";
+  if (grids.empty() && parts > 1) {
+    grids = grids_of(check, ranks, 1);
+    list = "grids that fit this model and batch.global, with other micro-batches: ";
+  }
+  if (grids.empty()) return "no grid of " + number(ranks) + " ranks fits this model and batch";
   for (std::size_t i = 0; i < grids.size() && i < 5; ++i) {
     list += (i > 0 ? "; " : "") + grid_text(grids[i].stages, grids[i].dense);
   }

@@ -72,7 +72,8 @@ void Console::row(const StepReport& report) {
 }
 
 void Console::evaluating(std::int64_t step, std::int64_t batches_done, std::int64_t batches) {
-  if (since_row_.seconds() < std::max(interval(), 5.0)) return;
+  if (batches_done == 1) since_row_.restart();
+  if (since_row_.seconds() < std::max(interval(), 5.0) || batches_done == batches) return;
   log_info(
       fmt::format("{:>9} evaluation: batch {} of {}", step, format_thousands(batches_done), format_thousands(batches)));
   since_row_.restart();

@@ -213,7 +213,10 @@ class Session {
   ExitCode finish() {
     if (step() > 0) checkpoint_now();
     summary();
-    if (trace_.on()) write_run_trace();
+    if (trace_.on()) {
+      set_progress(step(), "trace");
+      write_run_trace();
+    }
     stop_.clear_file();
     if (step() >= deck_.run.steps && !evaluation_dropped_) return ExitCode::done;
     const std::string reason = stop_.reason().empty() ? "--stop-at-step" : stop_.reason();

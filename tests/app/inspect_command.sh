@@ -54,6 +54,9 @@ expect 2 "is neither the folder of a run nor one of checkpoints" "$fourfold" ins
 expect 2 "--verify excludes --compare" "$fourfold" inspect one --compare four --verify
 expect 2 "--tolerance: nan is not legal; wanted: a number, 0 or more" "$fourfold" inspect one --compare four --tolerance nan
 expect 2 "--temperature: nan is not legal" "$fourfold" generate deck.yaml --temperature nan
+expect 2 "is neither the folder of a run nor one of checkpoints" "$fourfold" inspect one --compare ""
+ln -s loop1 loop2 && ln -s loop2 loop1
+expect 2 "loop1 is neither the folder of a run" "$fourfold" inspect loop1
 mkdir empty
 expect 0 "^empty: 0 committed steps" "$fourfold" inspect empty
 expect 0 "" "${launcher[@]}" 1 "$fourfold" train deck.yaml run.folder=single precision.compute=fp32
