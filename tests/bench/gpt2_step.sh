@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Speed of a whole training step of gpt2_124m.yaml on this machine's cores, one rank a core, layout by layout; beside
-# PyTorch where python3 has it. Not a test: run it on an idle machine.
+# PyTorch where $PYTHON (python3) has it. Not a test: run it on an idle machine.
 #
 #   bash tests/bench/gpt2_step.sh [FOURFOLD]     FOURFOLD: the program, build/app/fourfold without it
 #
@@ -47,9 +47,10 @@ if [ "$(nproc)" -ge 2 ]; then
   run col_2 2 parallel.dense.col=2
   run depth_2 2 parallel.dense.depth=2
 fi
-if python3 -c 'import torch' 2> /dev/null; then
+python=${PYTHON:-python3}
+if "$python" -c 'import torch' 2> /dev/null; then
   for threads in 1 $(nproc); do
-    printf '%-26s %s\n' "pytorch_${threads}_threads" "$(python3 "$here/gpt2_torch.py" --threads "$threads" | spread)"
+    printf '%-26s %s\n' "pytorch_${threads}_threads" "$("$python" "$here/gpt2_torch.py" --threads "$threads" | spread)"
   done
 else
   echo "PyTorch: not installed (Debian: python3-torch)"
