@@ -30,7 +30,7 @@ TYPED_TEST_SUITE(Stream, Scalars);
 // Every place within a line and every length to some lines; what lies around stays as it is.
 TYPED_TEST(Stream, WritesWhatItShouldAndNoMore) {
   using T = TypeParam;
-  if (!kStreamsOnHost) GTEST_SKIP() << "on a device nothing goes around the caches";
+  if (!kStreamsOnHost) GTEST_SKIP() << "NOT TESTED on this device: only a host writes around its caches";
   const Index room = 600;
   const auto from = cast_to<T>(normal_numbers(room, 1));
   const auto square = [&](Index j) { return from[j] * from[j]; };
