@@ -12,6 +12,7 @@
 #include "commands.hpp"
 #include "data/loader.hpp"
 #include "job.hpp"
+#include "model/precision.hpp"
 #include "train/evaluate.hpp"
 #include "train/restart.hpp"
 #include "train/traffic.hpp"
@@ -64,8 +65,8 @@ Run eval_command(CLI::App& line) {
                   "also write the evaluated text to this file, to compare with compressors");
   return [arguments]() -> int {
     return run_job(arguments->deck, Purpose::use, [&](const Deck& deck, const GridComms& comms, Pool& pool) {
-      return deck.precision == Precision::fp64 ? evaluate_checkpoint<double>(deck, comms, pool, *arguments)
-                                               : evaluate_checkpoint<float>(deck, comms, pool, *arguments);
+      return in_precision(deck.precision,
+                          [&]<class T>() { return evaluate_checkpoint<T>(deck, comms, pool, *arguments); });
     });
   };
 }

@@ -10,6 +10,7 @@
 #include "data/bytes.hpp"
 #include "infer/generate.hpp"
 #include "job.hpp"
+#include "model/precision.hpp"
 #include "train/restart.hpp"
 
 namespace fourfold {
@@ -69,8 +70,7 @@ Run generate_command(CLI::App& line) {
                   "a committed step_N.h5; without it the newest of the run's folder");
   return [arguments]() -> int {
     return run_job(arguments->deck, Purpose::use, [&](const Deck& deck, const GridComms& comms, Pool& pool) {
-      return deck.precision == Precision::fp64 ? generate<double>(deck, comms, pool, *arguments)
-                                               : generate<float>(deck, comms, pool, *arguments);
+      return in_precision(deck.precision, [&]<class T>() { return generate<T>(deck, comms, pool, *arguments); });
     });
   };
 }

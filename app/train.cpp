@@ -5,6 +5,7 @@
 
 #include "commands.hpp"
 #include "job.hpp"
+#include "model/precision.hpp"
 #include "train/loop.hpp"
 
 namespace fourfold {
@@ -25,8 +26,7 @@ Run train_command(CLI::App& line) {
   arguments->options.version = FOURFOLD_VERSION;
   return [arguments]() -> int {
     return run_job(arguments->deck, Purpose::train, [&](const Deck& deck, const GridComms& comms, Pool& pool) {
-      return deck.precision == Precision::fp64 ? train<double>(deck, comms, pool, arguments->options)
-                                               : train<float>(deck, comms, pool, arguments->options);
+      return in_precision(deck.precision, [&]<class T>() { return train<T>(deck, comms, pool, arguments->options); });
     });
   };
 }

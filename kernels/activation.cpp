@@ -36,29 +36,34 @@ void relu_backward(const Space& space, Vector<const T> x, Vector<const T> dy, Ve
 template <class T>
 void gelu_forward(const Space& space, Vector<const T> x, Vector<T> y) {
   write_elements(
-      "gelu_forward", space, y.extent(0), x.data(), y.data(), KOKKOS_LAMBDA(const Index i) { return gelu(x(i)); });
+      "gelu_forward", space, y.extent(0), x.data(), y.data(),
+      KOKKOS_LAMBDA(const Index i) { return gelu(Acc<T>(x(i))); });
 }
 
 template <class T>
 void gelu_backward(const Space& space, Vector<const T> x, Vector<const T> dy, Vector<T> dx) {
   write_elements(
       "gelu_backward", space, dx.extent(0), dy.data(), dx.data(),
-      KOKKOS_LAMBDA(const Index i) { return dy(i) * gelu_slope(x(i)); });
+      KOKKOS_LAMBDA(const Index i) { return dy(i) * gelu_slope(Acc<T>(x(i))); });
 }
 
 template <class T>
 void gelu_tanh_forward(const Space& space, Vector<const T> x, Vector<T> y) {
   write_elements(
-      "gelu_tanh_forward", space, y.extent(0), x.data(), y.data(),
-      KOKKOS_LAMBDA(const Index i) { return times_logistic(x(i), TwiceTanhArgument<T>::value(x(i))); });
+      "gelu_tanh_forward", space, y.extent(0), x.data(), y.data(), KOKKOS_LAMBDA(const Index i) {
+        const Acc<T> value = x(i);
+        return times_logistic(value, TwiceTanhArgument<Acc<T>>::value(value));
+      });
 }
 
 template <class T>
 void gelu_tanh_backward(const Space& space, Vector<const T> x, Vector<const T> dy, Vector<T> dx) {
   write_elements(
       "gelu_tanh_backward", space, dx.extent(0), dy.data(), dx.data(), KOKKOS_LAMBDA(const Index i) {
-        const Logistic<T> s = logistic(TwiceTanhArgument<T>::value(x(i)));
-        return dy(i) * s.value * (T(1) + x(i) * s.complement * TwiceTanhArgument<T>::slope(x(i)));
+        using A = Acc<T>;
+        const A value = x(i);
+        const Logistic<A> s = logistic(TwiceTanhArgument<A>::value(value));
+        return dy(i) * s.value * (A(1) + value * s.complement * TwiceTanhArgument<A>::slope(value));
       });
 }
 
@@ -71,7 +76,7 @@ void swiglu_forward(const Space& space, Matrix<const T> gate_up, Matrix<T> y) {
         const T* gate = gate_up.data() + r * gate_up.stride(0);
         const T* up = gate + width;
         write_run(around, width, y.data() + r * y.stride(0),
-                  [=](Index j) { return times_logistic(gate[j] * up[j], gate[j]); });
+                  [=](Index j) { return times_logistic<Acc<T>>(gate[j] * up[j], gate[j]); });
       });
   finish_stores_around_caches(around);
 }
@@ -87,9 +92,9 @@ void swiglu_backward(const Space& space, Matrix<const T> gate_up, Matrix<const T
         const T* d = dy.data() + r * dy.stride(0);
         T* dgate = dgate_up.data() + r * dgate_up.stride(0);
         write_two_runs(around, width, dgate, dgate + width, [=](Index j, T& to_gate, T& to_up) {
-          const Logistic<T> s = logistic(gate[j]);
-          const T silu = gate[j] * s.value;
-          const T slope = s.value + silu * s.complement;
+          const Logistic<Acc<T>> s = logistic<Acc<T>>(gate[j]);
+          const Acc<T> silu = gate[j] * s.value;
+          const Acc<T> slope = s.value + silu * s.complement;
           to_gate = d[j] * up[j] * slope;
           to_up = d[j] * silu;
         });
@@ -108,6 +113,7 @@ void swiglu_backward(const Space& space, Matrix<const T> gate_up, Matrix<const T
   template void swiglu_backward<T>(const Space&, Matrix<const T>, Matrix<const T>, Matrix<T>);
 FOURFOLD_INSTANTIATE(float)
 FOURFOLD_INSTANTIATE(double)
+FOURFOLD_INSTANTIATE(bf16)
 #undef FOURFOLD_INSTANTIATE
 
 }  // namespace fourfold::kernels

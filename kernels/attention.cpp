@@ -9,6 +9,7 @@
 #include "kernels/lanes.hpp"
 #include "kernels/math.hpp"
 #include "kernels/tile_product.hpp"
+#include "kernels/vector.hpp"
 
 namespace fourfold::kernels {
 
@@ -88,15 +89,17 @@ void tile_softmax(const Space& space, const Tile& at, T scale, bool first, T* sc
       });
 }
 
-template <class T>
-void finish_rows(const Space& space, Index rows, const T* max, const T* sum, T* out, Index out_stride, Index head_dim,
-                 T* lse) {
+// `weighted` may be `out`.
+template <class A, class T>
+void finish_rows(const Space& space, Index rows, const A* max, const A* sum, const A* weighted, Index weighted_stride,
+                 T* out, Index out_stride, Index head_dim, A* lse) {
   Kokkos::parallel_for(
       "attention_forward", Range1(space, 0, rows), KOKKOS_LAMBDA(Index r) {
         // A query without keys has sum 0 and out 0.
-        const T inverse = sum[r] > T(0) ? T(1) / sum[r] : T(0);
+        const A inverse = sum[r] > A(0) ? A(1) / sum[r] : A(0);
+        const A* from = weighted + r * weighted_stride;
         T* out_row = out + r * out_stride;
-        for (Index i = 0; i < head_dim; ++i) out_row[i] *= inverse;
+        for (Index i = 0; i < head_dim; ++i) out_row[i] = from[i] * inverse;
         lse[r] = max[r] + std::log(sum[r]);
       });
 }
@@ -104,7 +107,7 @@ void finish_rows(const Space& space, Index rows, const T* max, const T* sum, T* 
 // delta = rowsum(dO O)
 template <class T>
 void row_products(const Space& space, Index rows, const T* a, Index a_stride, const T* b, Index b_stride,
-                  Index head_dim, T* product) {
+                  Index head_dim, Acc<T>* product) {
   Kokkos::parallel_for(
       "attention_backward_delta", Range1(space, 0, rows), KOKKOS_LAMBDA(Index r) {
         const T* a_row = a + r * a_stride;
@@ -112,7 +115,7 @@ void row_products(const Space& space, Index rows, const T* a, Index a_stride, co
 #if FOURFOLD_TILE_PRODUCTS
         fetch_row(b, b_stride, r, rows, head_dim);
 #endif
-        product[r] = lane_sum<T>(head_dim, [=](Index i) { return a_row[i] * b_row[i]; });
+        product[r] = lane_sum<Acc<T>>(head_dim, [=](Index i) { return a_row[i] * b_row[i]; });
       });
 }
 
@@ -160,62 +163,108 @@ Index kv_head(const AttentionShape& shape, Index head) {
 // Rows of one head.
 template <class T>
 struct Rows {
-  const T* data = nullptr;
+  T* data = nullptr;
   Index stride = 0;
 };
 
+template <class A, class T>
+Rows<const A> widened(const Space& space, Index rows, Index columns, Rows<const T> x, A* to) {
+  if constexpr (std::is_same_v<A, T>) {
+    return x;
+  } else {
+    Kokkos::parallel_for(
+        "attention_widen", Range1(space, 0, rows), KOKKOS_LAMBDA(Index r) {
+          for (Index i = 0; i < columns; ++i) to[r * columns + i] = x.data[r * x.stride + i];
+        });
+    return {to, columns};
+  }
+}
+
+template <class A, class T>
+void round_rows(const Space& space, Index rows, Index columns, Rows<A> wide, Rows<T> out) {
+  Kokkos::parallel_for(
+      "attention_round", Range1(space, 0, rows), KOKKOS_LAMBDA(Index r) {
+        for (Index i = 0; i < columns; ++i) out.data[r * out.stride + i] = wide.data[r * wide.stride + i];
+      });
+}
+
 // The products of a tile through the library; `load_keys` and `load_queries` name the operands of those that follow.
+// Everything is in the type of the sums: what is stored in another is widened first, and its gradients are rounded at
+// the end.
 template <class T>
 class LibraryProducts {
+  using A = Acc<T>;
+
  public:
-  static constexpr bool kOverwritesKeys = false;  // or adds to them
+  static constexpr bool kOverwritesKeys = !kStoredAsComputed<T>;  // or adds to them
 
-  LibraryProducts(const Space& space, const AttentionShape& shape, T* /*scratch*/)
-      : space_(space), d_(shape.head_dim) {}
-
-  static Index scratch(const AttentionShape& /*shape*/) { return 0; }
-
-  void load_keys(Rows<T> k, Rows<T> v, bool /*backward*/) {
-    k_ = k;
-    v_ = v;
-  }
-  void load_queries(Index /*rows*/, Rows<T> q, Rows<T> dout) {
-    q_ = q;
-    dout_ = dout;
+  LibraryProducts(const Space& space, const AttentionShape& shape, A* scratch)
+      : space_(space), d_(shape.head_dim), keys_(shape.key_tokens) {
+    k_wide_ = scratch;
+    v_wide_ = k_wide_ + d_ * keys_;
+    dk_ = v_wide_ + d_ * keys_;
+    dv_ = dk_ + d_ * keys_;
+    q_wide_ = dv_ + d_ * keys_;
+    dout_wide_ = q_wide_ + d_ * query_block(shape);
   }
 
-  void scores(const Tile& tile, T* s) const { by_keys(tile, q_, k_, s); }
-  void weight_gradient(const Tile& tile, T* dp) const { by_keys(tile, dout_, v_, dp); }
-  void values(const Tile& tile, const T* p, T* out, Index stride) const { by_queries(tile, p, v_, out, stride); }
-  void query_gradient(const Tile& tile, const T* ds, T* dq, Index stride) const {
+  static Index scratch(const AttentionShape& shape) {
+    return kStoredAsComputed<T> ? 0 : shape.head_dim * (4 * shape.key_tokens + 2 * query_block(shape));
+  }
+
+  void load_keys(Rows<const T> k, Rows<const T> v, bool backward) {
+    k_ = widened(space_, keys_, d_, k, k_wide_);
+    v_ = widened(space_, keys_, d_, v, v_wide_);
+    if (backward && !kStoredAsComputed<T>) fill<A>(space_, A(0), Vector<A>(dk_, 2 * d_ * keys_));
+  }
+  void load_queries(Index rows, Rows<const T> q, Rows<const T> dout) {
+    q_ = widened(space_, rows, d_, q, q_wide_);
+    if (dout.data != nullptr) dout_ = widened(space_, rows, d_, dout, dout_wide_);
+  }
+
+  void scores(const Tile& tile, A* s) const { by_keys(tile, q_, k_, s); }
+  void weight_gradient(const Tile& tile, A* dp) const { by_keys(tile, dout_, v_, dp); }
+  void values(const Tile& tile, const A* p, A* out, Index stride) const { by_queries(tile, p, v_, out, stride); }
+  void query_gradient(const Tile& tile, const A* ds, A* dq, Index stride) const {
     by_queries(tile, ds, k_, dq, stride);
   }
   // dv and dk: the KV head's first row; `finish_keys` comes after its last query.
-  void value_gradient(const Tile& tile, const T* p, T* dv, Index stride) const {
-    transposed(tile, p, dout_, dv + tile.key * stride, stride);
+  void value_gradient(const Tile& tile, const A* p, T* dv, Index stride) const {
+    transposed(tile, p, dout_, dv, stride, dv_);
   }
-  void key_gradient(const Tile& tile, const T* ds, T* dk, Index stride) const {
-    transposed(tile, ds, q_, dk + tile.key * stride, stride);
+  void key_gradient(const Tile& tile, const A* ds, T* dk, Index stride) const {
+    transposed(tile, ds, q_, dk, stride, dk_);
   }
-  void finish_keys(T* /*dk*/, Index /*dk_stride*/, T* /*dv*/, Index /*dv_stride*/) const {}
+  void finish_keys(T* dk, Index dk_stride, T* dv, Index dv_stride) const {
+    if constexpr (!kStoredAsComputed<T>) {
+      round_rows<A, T>(space_, keys_, d_, {dk_, d_}, {dk, dk_stride});
+      round_rows<A, T>(space_, keys_, d_, {dv_, d_}, {dv, dv_stride});
+    }
+  }
 
  private:
-  void by_keys(const Tile& tile, Rows<T> x, Rows<T> y, T* out) const {
-    gemm<T>(space_, false, true, tile.rows, tile.width, d_, x.data, x.stride, y.data + tile.key * y.stride, y.stride,
+  void by_keys(const Tile& tile, Rows<const A> x, Rows<const A> y, A* out) const {
+    gemm<A>(space_, false, true, tile.rows, tile.width, d_, x.data, x.stride, y.data + tile.key * y.stride, y.stride,
             out, tile.stride);
   }
-  void by_queries(const Tile& tile, const T* weights, Rows<T> y, T* out, Index stride) const {
-    gemm<T>(space_, false, false, tile.rows, d_, tile.width, weights, tile.stride, y.data + tile.key * y.stride,
+  void by_queries(const Tile& tile, const A* weights, Rows<const A> y, A* out, Index stride) const {
+    gemm<A>(space_, false, false, tile.rows, d_, tile.width, weights, tile.stride, y.data + tile.key * y.stride,
             y.stride, out, stride, tile.key == 0 ? Write::overwrite : Write::add);
   }
-  void transposed(const Tile& tile, const T* weights, Rows<T> x, T* out, Index stride) const {
-    gemm<T>(space_, true, false, tile.width, d_, tile.rows, weights, tile.stride, x.data, x.stride, out, stride,
+  void transposed(const Tile& tile, const A* weights, Rows<const A> x, T* out, Index stride, A* wide) const {
+    A* sum = wide + tile.key * d_;
+    Index sum_stride = d_;
+    if constexpr (kStoredAsComputed<T>) {
+      sum = out + tile.key * stride;
+      sum_stride = stride;
+    }
+    gemm<A>(space_, true, false, tile.width, d_, tile.rows, weights, tile.stride, x.data, x.stride, sum, sum_stride,
             Write::add);
   }
-
   const Space& space_;
-  Index d_;
-  Rows<T> q_, k_, v_, dout_;
+  Index d_, keys_;
+  Rows<const A> q_, k_, v_, dout_;
+  A *k_wide_, *v_wide_, *dk_, *dv_, *q_wide_, *dout_wide_;
 };
 
 #if FOURFOLD_TILE_PRODUCTS
@@ -223,17 +272,19 @@ class LibraryProducts {
 // The same with keys and values packed once a head and queries once a block, and without what the mask makes zero.
 template <class T>
 class PackedProducts {
+  using A = Acc<T>;
+
  public:
   static constexpr bool kOverwritesKeys = true;
 
-  PackedProducts(const Space& /*space*/, const AttentionShape& shape, T* scratch)
+  PackedProducts(const Space& /*space*/, const AttentionShape& shape, A* scratch)
       : d_(shape.head_dim), keys_(shape.key_tokens), block_(query_block(shape)) {
     k_by_column_ = scratch;
-    v_by_column_ = k_by_column_ + padded<T>(keys_) * d_;
-    rows_by_key_ = v_by_column_ + padded<T>(keys_) * d_;
-    q_by_row_ = rows_by_key_ + padded<T>(d_) * keys_;
-    dout_by_row_ = q_by_row_ + padded<T>(d_) * block_;
-    q_ = dout_by_row_ + padded<T>(d_) * block_;
+    v_by_column_ = k_by_column_ + padded<A>(keys_) * d_;
+    rows_by_key_ = v_by_column_ + padded<A>(keys_) * d_;
+    q_by_row_ = rows_by_key_ + padded<A>(d_) * keys_;
+    dout_by_row_ = q_by_row_ + padded<A>(d_) * block_;
+    q_ = dout_by_row_ + padded<A>(d_) * block_;
     dout_ = q_ + d_ * block_;
     dk_ = dout_ + d_ * block_;
     dv_ = dk_ + d_ * keys_;
@@ -241,64 +292,64 @@ class PackedProducts {
 
   static Index scratch(const AttentionShape& shape) {
     const Index d = shape.head_dim;
-    return 2 * padded<T>(shape.key_tokens) * d + (padded<T>(d) + 2 * d) * shape.key_tokens +
-           2 * (padded<T>(d) + d) * query_block(shape);
+    return 2 * padded<A>(shape.key_tokens) * d + (padded<A>(d) + 2 * d) * shape.key_tokens +
+           2 * (padded<A>(d) + d) * query_block(shape);
   }
 
-  void load_keys(Rows<T> k, Rows<T> v, bool backward) {
-    pack_transposed<T>(k.data, k.stride, keys_, d_, k_by_column_);
-    if (backward) pack_transposed<T>(v.data, v.stride, keys_, d_, v_by_column_);
-    const Rows<T> by_key = backward ? k : v;
-    pack_rows<T>(by_key.data, by_key.stride, keys_, d_, rows_by_key_);
-    if (backward) std::fill(dk_, dv_ + d_ * keys_, T(0));
+  void load_keys(Rows<const T> k, Rows<const T> v, bool backward) {
+    pack_transposed(k.data, k.stride, keys_, d_, k_by_column_);
+    if (backward) pack_transposed(v.data, v.stride, keys_, d_, v_by_column_);
+    const Rows<const T> by_key = backward ? k : v;
+    pack_rows(by_key.data, by_key.stride, keys_, d_, rows_by_key_);
+    if (backward) std::fill(dk_, dv_ + d_ * keys_, A(0));
   }
-  void load_queries(Index rows, Rows<T> q, Rows<T> dout) {
-    pack_together<T>(q.data, q.stride, rows, d_, q_);
+  void load_queries(Index rows, Rows<const T> q, Rows<const T> dout) {
+    pack_together(q.data, q.stride, rows, d_, q_);
     if (dout.data == nullptr) return;
-    pack_together<T>(dout.data, dout.stride, rows, d_, dout_);
-    pack_rows<T>(q.data, q.stride, rows, d_, q_by_row_);
-    pack_rows<T>(dout.data, dout.stride, rows, d_, dout_by_row_);
+    pack_together(dout.data, dout.stride, rows, d_, dout_);
+    pack_rows(q.data, q.stride, rows, d_, q_by_row_);
+    pack_rows(dout.data, dout.stride, rows, d_, dout_by_row_);
   }
 
-  void scores(const Tile& tile, T* s) const { by_keys(tile, q_, k_by_column_, s); }
-  void weight_gradient(const Tile& tile, T* dp) const { by_keys(tile, dout_, v_by_column_, dp); }
-  void values(const Tile& tile, const T* p, T* out, Index stride) const { by_queries(tile, p, out, stride); }
-  void query_gradient(const Tile& tile, const T* ds, T* dq, Index stride) const { by_queries(tile, ds, dq, stride); }
+  void scores(const Tile& tile, A* s) const { by_keys(tile, q_, k_by_column_, s); }
+  void weight_gradient(const Tile& tile, A* dp) const { by_keys(tile, dout_, v_by_column_, dp); }
+  void values(const Tile& tile, const A* p, A* out, Index stride) const { by_queries(tile, p, out, stride); }
+  void query_gradient(const Tile& tile, const A* ds, A* dq, Index stride) const { by_queries(tile, ds, dq, stride); }
   // The sums over queries are kept together and written once.
-  void value_gradient(const Tile& tile, const T* p, T* /*dv*/, Index /*stride*/) const {
+  void value_gradient(const Tile& tile, const A* p, T* /*dv*/, Index /*stride*/) const {
     transposed(tile, p, dout_by_row_, dv_ + tile.key * d_);
   }
-  void key_gradient(const Tile& tile, const T* ds, T* /*dk*/, Index /*stride*/) const {
+  void key_gradient(const Tile& tile, const A* ds, T* /*dk*/, Index /*stride*/) const {
     transposed(tile, ds, q_by_row_, dk_ + tile.key * d_);
   }
   void finish_keys(T* dk, Index dk_stride, T* dv, Index dv_stride) const {
-    spread_rows<T>(dk_, keys_, d_, dk, dk_stride);
-    spread_rows<T>(dv_, keys_, d_, dv, dv_stride);
+    spread_rows(dk_, keys_, d_, dk, dk_stride);
+    spread_rows(dv_, keys_, d_, dv, dv_stride);
   }
 
  private:
   // Columns that no row of a group sees are left as they are: the softmax writes zeros there.
-  void by_keys(const Tile& tile, const T* x, const T* packed, T* out) const {
-    tile_product<T>(true, tile.rows, padded<T>(tile.width), {x, d_, 1}, packed + tile.key * d_, kPanel<T> * d_, out,
+  void by_keys(const Tile& tile, const A* x, const A* packed, A* out) const {
+    tile_product<A>(true, tile.rows, padded<A>(tile.width), {x, d_, 1}, packed + tile.key * d_, kPanel<A> * d_, out,
                     tile.stride, false, [&](Index i, Index n) {
                       return TileSpan{0, d_, tile.seen(i + n - 1)};
                     });
   }
-  void by_queries(const Tile& tile, const T* weights, T* out, Index stride) const {
-    tile_product<T>(true, tile.rows, d_, {weights, tile.stride, 1}, rows_by_key_ + tile.key * kPanel<T>,
-                    kPanel<T> * keys_, out, stride, tile.key > 0, [&](Index i, Index n) {
+  void by_queries(const Tile& tile, const A* weights, A* out, Index stride) const {
+    tile_product<A>(true, tile.rows, d_, {weights, tile.stride, 1}, rows_by_key_ + tile.key * kPanel<A>,
+                    kPanel<A> * keys_, out, stride, tile.key > 0, [&](Index i, Index n) {
                       return TileSpan{0, tile.seen(i + n - 1), d_};
                     });
   }
-  void transposed(const Tile& tile, const T* weights, const T* packed, T* out) const {
-    tile_product<T>(false, tile.width, d_, {weights, 1, tile.stride}, packed, kPanel<T> * tile.rows, out, d_, true,
+  void transposed(const Tile& tile, const A* weights, const A* packed, A* out) const {
+    tile_product<A>(false, tile.width, d_, {weights, 1, tile.stride}, packed, kPanel<A> * tile.rows, out, d_, true,
                     [&](Index i, Index) {
                       return TileSpan{tile.first_row(i), tile.rows, d_};
                     });
   }
 
   Index d_, keys_, block_;
-  T *k_by_column_, *v_by_column_, *rows_by_key_, *q_by_row_, *dout_by_row_, *q_, *dout_, *dk_, *dv_;
+  A *k_by_column_, *v_by_column_, *rows_by_key_, *q_by_row_, *dout_by_row_, *q_, *dout_, *dk_, *dv_;
 };
 
 // Packing pays from some tens of queries on; generation has one. It is the work of one thread: several leave the
@@ -313,15 +364,31 @@ Index tiles(const AttentionShape& shape) {
   return query_block(shape) * (2 * tile_stride(shape) + 2);
 }
 
+// Sums of a block of queries: in the output itself, or, where that is stored in another type, beside it.
+template <class T>
+Index sum_rows(const AttentionShape& shape) {
+  return kStoredAsComputed<T> ? 0 : query_block(shape) * shape.head_dim;
+}
+template <class T>
+Rows<Acc<T>> sums_of(Rows<T> out, const AttentionShape& shape, Acc<T>* beside) {
+  if constexpr (kStoredAsComputed<T>) {
+    return out;
+  } else {
+    return {beside, shape.head_dim};
+  }
+}
+
 template <class T, class Products>
 void forward(const Space& space, const AttentionShape& shape, Heads<const T> q, Heads<const T> k, Heads<const T> v,
-             Heads<T> out, T* lse, T* scratch) {
-  const T scale = static_cast<T>(shape.scale);
+             Heads<T> out, Acc<T>* lse, Acc<T>* scratch) {
+  using A = Acc<T>;
+  const A scale = static_cast<A>(shape.scale);
   const Index d = shape.head_dim;
-  T* scores = scratch;
-  T* max = scores + query_block(shape) * tile_stride(shape);
-  T* sum = max + query_block(shape);
-  Products products(space, shape, scratch + tiles(shape));
+  A* scores = scratch;
+  A* max = scores + query_block(shape) * tile_stride(shape);
+  A* sum = max + query_block(shape);
+  A* beside = scratch + tiles(shape);
+  Products products(space, shape, beside + sum_rows<T>(shape));
   for (Index b = 0; b < shape.batch; ++b) {
     for (Index h = 0; h < q.heads; ++h) {
       const Index g = kv_head(shape, h);
@@ -333,19 +400,21 @@ void forward(const Space& space, const AttentionShape& shape, Heads<const T> q, 
         const Index rows = std::min(kQueryBlock, shape.query_tokens - i0);
         const Index keys = visible_keys(shape, i0 + rows);
         const Index row = b * shape.query_tokens + i0;
-        T* out_block = head_at(out, shape, row, h);
+        const Rows<T> out_block{head_at(out, shape, row, h), out.stride};
+        const Rows<A> weighted = sums_of(out_block, shape, beside);
         products.load_queries(rows, {head_at(q, shape, row, h), q.stride}, {});
         Index j0 = 0;
         do {  // once even where no key is seen, to clear the output
           const Index width = std::min(kKeyBlock, keys - j0);
           const Tile tile{rows, width, tile_stride(shape), shape.first_query + i0, j0};
           products.scores(tile, scores);
-          tile_softmax<T>(space, tile, scale, j0 == 0, scores, max, sum, out_block, out.stride, d);
-          products.values(tile, scores, out_block, out.stride);
+          tile_softmax<A>(space, tile, scale, j0 == 0, scores, max, sum, weighted.data, weighted.stride, d);
+          products.values(tile, scores, weighted.data, weighted.stride);
           j0 += kKeyBlock;
         } while (j0 < keys);
-        T* row_lse = lse + (b * q.heads + h) * shape.query_tokens + i0;
-        finish_rows<T>(space, rows, max, sum, out_block, out.stride, d, row_lse);
+        A* row_lse = lse + (b * q.heads + h) * shape.query_tokens + i0;
+        finish_rows(space, rows, max, sum, weighted.data, weighted.stride, out_block.data, out_block.stride, d,
+                    row_lse);
       }
     }
   }
@@ -353,14 +422,16 @@ void forward(const Space& space, const AttentionShape& shape, Heads<const T> q, 
 
 template <class T, class Products>
 void backward(const Space& space, const AttentionShape& shape, Heads<const T> q, Heads<const T> k, Heads<const T> v,
-              Heads<const T> out, const T* lse, Heads<const T> dout, Heads<T> dq, Heads<T> dk, Heads<T> dv,
-              T* scratch) {
-  const T scale = static_cast<T>(shape.scale);
+              Heads<const T> out, const Acc<T>* lse, Heads<const T> dout, Heads<T> dq, Heads<T> dk, Heads<T> dv,
+              Acc<T>* scratch) {
+  using A = Acc<T>;
+  const A scale = static_cast<A>(shape.scale);
   const Index d = shape.head_dim;
-  T* scores = scratch;
-  T* gradient = scores + query_block(shape) * tile_stride(shape);
-  T* delta = gradient + query_block(shape) * tile_stride(shape);
-  Products products(space, shape, scratch + tiles(shape));
+  A* scores = scratch;
+  A* gradient = scores + query_block(shape) * tile_stride(shape);
+  A* delta = gradient + query_block(shape) * tile_stride(shape);
+  A* beside = scratch + tiles(shape);
+  Products products(space, shape, beside + sum_rows<T>(shape));
   // Every key takes a sum over heads and queries, some keys over none.
   const bool all_heads = q.heads > 0 && kv_head(shape, 0) == 0 && kv_head(shape, q.heads - 1) == dk.heads - 1;
   if (!all_heads || !Products::kOverwritesKeys) {
@@ -382,22 +453,24 @@ void backward(const Space& space, const AttentionShape& shape, Heads<const T> q,
         const Index keys = visible_keys(shape, i0 + rows);
         const Index row = b * shape.query_tokens + i0;
         const T* dout_block = head_at(dout, shape, row, h);
-        T* dq_block = head_at(dq, shape, row, h);
+        const Rows<T> dq_block{head_at(dq, shape, row, h), dq.stride};
+        const Rows<A> dq_sums = sums_of(dq_block, shape, beside);
         products.load_queries(rows, {head_at(q, shape, row, h), q.stride}, {dout_block, dout.stride});
         row_products<T>(space, rows, dout_block, dout.stride, head_at(out, shape, row, h), out.stride, d, delta);
-        const T* row_lse = lse + (b * q.heads + h) * shape.query_tokens + i0;
+        const A* row_lse = lse + (b * q.heads + h) * shape.query_tokens + i0;
         Index j0 = 0;
         do {  // once even where no key is seen, to clear dq
           const Index width = std::min(kKeyBlock, keys - j0);
           const Tile tile{rows, width, tile_stride(shape), shape.first_query + i0, j0};
           products.scores(tile, scores);
           products.weight_gradient(tile, gradient);
-          tile_gradient<T>(space, tile, scale, row_lse, delta, scores, gradient);
+          tile_gradient<A>(space, tile, scale, row_lse, delta, scores, gradient);
           products.value_gradient(tile, scores, dv_head, dv.stride);
-          products.query_gradient(tile, gradient, dq_block, dq.stride);
+          products.query_gradient(tile, gradient, dq_sums.data, dq_sums.stride);
           products.key_gradient(tile, gradient, dk_head, dk.stride);
           j0 += kKeyBlock;
         } while (j0 < keys);
+        if constexpr (!kStoredAsComputed<T>) round_rows(space, rows, d, dq_sums, dq_block);
       }
       if (h + 1 == q.heads || g != kv_head(shape, h + 1)) {
         products.finish_keys(dk_head, dk.stride, dv_head, dv.stride);
@@ -411,15 +484,14 @@ void backward(const Space& space, const AttentionShape& shape, Heads<const T> q,
 template <class T>
 Index attention_scratch(const AttentionShape& shape) {
 #if FOURFOLD_TILE_PRODUCTS
-  if (packs(shape)) return tiles(shape) + PackedProducts<T>::scratch(shape);
+  if (packs(shape)) return tiles(shape) + sum_rows<T>(shape) + PackedProducts<T>::scratch(shape);
 #endif
-  return tiles(shape);
+  return tiles(shape) + sum_rows<T>(shape) + LibraryProducts<T>::scratch(shape);
 }
 
 template <class T>
 void attention_forward(const Space& space, const AttentionShape& shape, Heads<const T> q, Heads<const T> k,
-                       Heads<const T> v, Heads<T> out, Vector<Acc<T>> lse, Vector<T> scratch) {
-  static_assert(std::is_same_v<T, Acc<T>>, "scores and row statistics share the scratch");
+                       Heads<const T> v, Heads<T> out, Vector<Acc<T>> lse, Vector<Acc<T>> scratch) {
 #if FOURFOLD_TILE_PRODUCTS
   if (packs(shape)) {
     forward<T, PackedProducts<T>>(space, shape, q, k, v, out, lse.data(), scratch.data());
@@ -432,7 +504,7 @@ void attention_forward(const Space& space, const AttentionShape& shape, Heads<co
 template <class T>
 void attention_backward(const Space& space, const AttentionShape& shape, Heads<const T> q, Heads<const T> k,
                         Heads<const T> v, Heads<const T> out, Vector<const Acc<T>> lse, Heads<const T> dout,
-                        Heads<T> dq, Heads<T> dk, Heads<T> dv, Vector<T> scratch) {
+                        Heads<T> dq, Heads<T> dk, Heads<T> dv, Vector<Acc<T>> scratch) {
 #if FOURFOLD_TILE_PRODUCTS
   if (packs(shape)) {
     backward<T, PackedProducts<T>>(space, shape, q, k, v, out, lse.data(), dout, dq, dk, dv, scratch.data());
@@ -445,12 +517,13 @@ void attention_backward(const Space& space, const AttentionShape& shape, Heads<c
 #define FOURFOLD_INSTANTIATE(T)                                                                                       \
   template Index attention_scratch<T>(const AttentionShape&);                                                         \
   template void attention_forward<T>(const Space&, const AttentionShape&, Heads<const T>, Heads<const T>,             \
-                                     Heads<const T>, Heads<T>, Vector<Acc<T>>, Vector<T>);                            \
+                                     Heads<const T>, Heads<T>, Vector<Acc<T>>, Vector<Acc<T>>);                       \
   template void attention_backward<T>(const Space&, const AttentionShape&, Heads<const T>, Heads<const T>,            \
                                       Heads<const T>, Heads<const T>, Vector<const Acc<T>>, Heads<const T>, Heads<T>, \
-                                      Heads<T>, Heads<T>, Vector<T>);
+                                      Heads<T>, Heads<T>, Vector<Acc<T>>);
 FOURFOLD_INSTANTIATE(float)
 FOURFOLD_INSTANTIATE(double)
+FOURFOLD_INSTANTIATE(bf16)
 #undef FOURFOLD_INSTANTIATE
 
 }  // namespace fourfold::kernels

@@ -30,18 +30,18 @@ struct AttentionShape {
   Index key_rows = 0;  // rows a sequence has in k and v, at least key_tokens (0: key_tokens)
 };
 
-// Elements of T that the two calls need as scratch.
+// Elements of Acc<T> that the two calls need as scratch.
 template <class T>
 Index attention_scratch(const AttentionShape& shape);
 
 // out: as q. lse: batch x heads x query_tokens.
 template <class T>
 void attention_forward(const Space& space, const AttentionShape& shape, Heads<const T> q, Heads<const T> k,
-                       Heads<const T> v, Heads<T> out, Vector<Acc<T>> lse, Vector<T> scratch);
+                       Heads<const T> v, Heads<T> out, Vector<Acc<T>> lse, Vector<Acc<T>> scratch);
 // dq, dk, dv are overwritten. Sums over query heads that share a KV head are made here, in ascending head order.
 template <class T>
 void attention_backward(const Space& space, const AttentionShape& shape, Heads<const T> q, Heads<const T> k,
                         Heads<const T> v, Heads<const T> out, Vector<const Acc<T>> lse, Heads<const T> dout,
-                        Heads<T> dq, Heads<T> dk, Heads<T> dv, Vector<T> scratch);
+                        Heads<T> dq, Heads<T> dk, Heads<T> dv, Vector<Acc<T>> scratch);
 
 }  // namespace fourfold::kernels

@@ -4,19 +4,19 @@
 
 namespace fourfold::kernels {
 
-template <class T>
-void bias_forward(const Space& space, Vector<const T> bias, Matrix<T> y) {
+template <class T, class Y>
+void bias_forward(const Space& space, Vector<const T> bias, Matrix<Y> y) {
   const Index columns = y.extent(1);
   Kokkos::parallel_for(
       "bias_forward", Range1(space, 0, y.extent(0)), KOKKOS_LAMBDA(const Index r) {
         const T* b = bias.data();
-        T* out = y.data() + r * y.stride(0);
-        for (Index j = 0; j < columns; ++j) out[j] += b[j];
+        Y* out = y.data() + r * y.stride(0);
+        for (Index j = 0; j < columns; ++j) out[j] = out[j] + b[j];
       });
 }
 
 template <class T>
-void bias_backward(const Space& space, Matrix<const T> dy, Vector<T> dbias, Write write) {
+void bias_backward(const Space& space, Matrix<const T> dy, Vector<Acc<T>> dbias, Write write) {
   const Index rows = dy.extent(0);
   const Index columns = dbias.extent(0);
   const Index width = columns_per_task(space, columns);
@@ -31,16 +31,18 @@ void bias_backward(const Space& space, Matrix<const T> dy, Vector<T> dbias, Writ
           const T* row = dy.data() + r * dy.stride(0) + first;
           for (Index j = 0; j < n; ++j) sum[j] += row[j];
         }
-        T* out = dbias.data() + first;
+        Acc<T>* out = dbias.data() + first;
         for (Index j = 0; j < n; ++j) out[j] = add ? out[j] + sum[j] : sum[j];
       });
 }
 
 #define FOURFOLD_INSTANTIATE(T)                                            \
   template void bias_forward<T>(const Space&, Vector<const T>, Matrix<T>); \
-  template void bias_backward<T>(const Space&, Matrix<const T>, Vector<T>, Write);
+  template void bias_backward<T>(const Space&, Matrix<const T>, Vector<Acc<T>>, Write);
 FOURFOLD_INSTANTIATE(float)
 FOURFOLD_INSTANTIATE(double)
+FOURFOLD_INSTANTIATE(bf16)
+template void bias_forward<bf16, float>(const Space&, Vector<const bf16>, Matrix<float>);
 #undef FOURFOLD_INSTANTIATE
 
 }  // namespace fourfold::kernels

@@ -23,7 +23,7 @@ constexpr Index kBlock = 256;
 
 // One run of n elements on a host: the words of a block of draws, then the block.
 template <class T>
-void mask_run(const Mask& mask, bool around, Index n, std::uint64_t first, T factor, const T* in, T* out) {
+void mask_run(const Mask& mask, bool around, Index n, std::uint64_t first, Acc<T> factor, const T* in, T* out) {
   static_assert(kBlock % kDrawLanes == 0);
   alignas(64) std::uint32_t word[kBlock];
   alignas(64) T block[kBlock];
@@ -34,14 +34,14 @@ void mask_run(const Mask& mask, bool around, Index n, std::uint64_t first, T fac
     draw_high_words(mask.stream, index, count, word);
     std::uint32_t ties = 0;
     for (Index j = 0; j < count; ++j) {
-      const T kept = in[j0 + j] * factor;
+      const T kept = static_cast<T>(in[j0 + j] * factor);
       ties |= word[j] == limit ? 1u : 0u;
       block[j] = word[j] > limit ? kept : T(0);
     }
     if (ties != 0) {
       for (Index j = 0; j < count; ++j) {
         if (word[j] != limit) continue;
-        block[j] = mask.keeps(index + static_cast<std::uint64_t>(j)) ? in[j0 + j] * factor : T(0);
+        block[j] = mask.keeps(index + static_cast<std::uint64_t>(j)) ? static_cast<T>(in[j0 + j] * factor) : T(0);
       }
     }
     copy_run(around, count, block, out + j0);
@@ -54,7 +54,7 @@ void apply_mask(const char* label, const Space& space, Matrix<const T> x, Random
   const Index width = x.extent(1);
   const GlobalRows at = rows;
   const Mask mask{stream, static_cast<std::uint64_t>(std::ceil(p * 0x1.0p53)) << 11};
-  const T factor = static_cast<T>(1.0 / (1.0 - p));
+  const Acc<T> factor = static_cast<Acc<T>>(1.0 / (1.0 - p));
   const bool around = goes_around_caches<T>(y.data(), x.size(), x.data());
   Kokkos::parallel_for(
       label, Range1(space, 0, x.extent(0)), KOKKOS_LAMBDA(Index r) {
@@ -67,7 +67,7 @@ void apply_mask(const char* label, const Space& space, Matrix<const T> x, Random
           mask_run(mask, around, width, first, factor, in, out);
         } else {
           for (Index j = 0; j < width; ++j) {
-            out[j] = mask.keeps(first + static_cast<std::uint64_t>(j)) ? in[j] * factor : T(0);
+            out[j] = mask.keeps(first + static_cast<std::uint64_t>(j)) ? static_cast<T>(in[j] * factor) : T(0);
           }
         }
       });
@@ -90,5 +90,6 @@ template void dropout_forward(const Space&, Matrix<const float>, RandomStream, d
                               Matrix<float>);
 template void dropout_forward(const Space&, Matrix<const double>, RandomStream, double, const GlobalRows&,
                               Matrix<double>);
+template void dropout_forward(const Space&, Matrix<const bf16>, RandomStream, double, const GlobalRows&, Matrix<bf16>);
 
 }  // namespace fourfold::kernels

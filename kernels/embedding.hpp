@@ -6,19 +6,19 @@
 
 namespace fourfold::kernels {
 
-// y[r, :] = table[ids[r] - first_id, :].  ids: R, table: v x D, y: R x D.
-template <class T>
+// y[r, :] = table[ids[r] - first_id, :].  ids: R, table: v x D, y: R x D, of T or Acc<T>.
+template <class T, class Y = T>
 void embedding_forward(const Space& space, Vector<const std::int32_t> ids, Matrix<const T> table, Index first_id,
-                       Matrix<T> y);
+                       Matrix<Y> y);
 // dtable[ids[r] - first_id, :] += dy[r, :], rows in ascending order (no atomics: repeatable).
 template <class T>
 void embedding_backward(const Space& space, Vector<const std::int32_t> ids, Matrix<const T> dy, Index first_id,
-                        Matrix<T> dtable);
+                        Matrix<Acc<T>> dtable);
 
 // Learned positions. Row r stands at position offset + r % tokens.  y[r, :] += table[position, :].
 template <class T>
 void position_forward(const Space& space, Matrix<const T> table, Index tokens, Index offset, Matrix<T> y);
 template <class T>
-void position_backward(const Space& space, Matrix<const T> dy, Index tokens, Index offset, Matrix<T> dtable);
+void position_backward(const Space& space, Matrix<const T> dy, Index tokens, Index offset, Matrix<Acc<T>> dtable);
 
 }  // namespace fourfold::kernels

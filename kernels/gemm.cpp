@@ -1,6 +1,7 @@
 // fp32: oneDNN's matmul in every shape. Measured on AVX2 (AMD Milan, one core, GFLOP/s, oneDNN 2.6.3 against OpenBLAS
 // 0.3.21): 512x192x192 90 to 80, 64x64x64 77 to 60, 8x768x768 50 to 44, 1x768x768 29 to 5; OpenBLAS wins only from
-// 16x16x16 down (7 to 18), where a call takes a microsecond.
+// 16x16x16 down (7 to 18), where a call takes a microsecond. bf16: oneDNN's where it has one (from AVX-512 on), else
+// widened_product.hpp's in fp32.
 #include "kernels/gemm.hpp"
 
 #include <cblas.h>
@@ -14,7 +15,9 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "kernels/bias.hpp"
 #include "kernels/product_parts.hpp"
+#include "kernels/widened_product.hpp"
 
 namespace fourfold::kernels {
 
@@ -75,8 +78,9 @@ class ProductThreads {
 
 struct ProductKey {
   Index m, n, k, lda, ldb, ldc;
-  bool transpose_a, transpose_b, add;
+  bool transpose_a, transpose_b, add, biased;
   int threads;  // oneDNN fixes a primitive's threads when it is made
+  dnnl::memory::data_type operands, result;
 
   bool operator==(const ProductKey&) const = default;
 };
@@ -85,7 +89,8 @@ struct ProductKeyHash {
   std::size_t operator()(const ProductKey& key) const {
     std::uint64_t hash = static_cast<std::uint64_t>(key.transpose_a) |
                          static_cast<std::uint64_t>(key.transpose_b) << 1 | static_cast<std::uint64_t>(key.add) << 2 |
-                         static_cast<std::uint64_t>(key.threads) << 3;
+                         static_cast<std::uint64_t>(key.biased) << 3 | static_cast<std::uint64_t>(key.threads) << 4 |
+                         static_cast<std::uint64_t>(key.operands) << 32 | static_cast<std::uint64_t>(key.result) << 40;
     for (const Index value : {key.m, key.n, key.k, key.lda, key.ldb, key.ldc}) {
       hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x9E3779B97F4A7C15u;
       hash ^= hash >> 32;
@@ -98,10 +103,12 @@ struct ProductKeyHash {
 class Product {
  public:
   Product(const dnnl::engine& engine, const ProductKey& key)
-      : a_(matrix(key.m, key.k, key.transpose_a, key.lda), engine, DNNL_MEMORY_NONE),
-        b_(matrix(key.k, key.n, key.transpose_b, key.ldb), engine, DNNL_MEMORY_NONE),
-        c_(matrix(key.m, key.n, false, key.ldc), engine, DNNL_MEMORY_NONE),
-        arguments_{{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, c_}} {
+      : a_(matrix(key.operands, key.m, key.k, key.transpose_a, key.lda), engine, DNNL_MEMORY_NONE),
+        b_(matrix(key.operands, key.k, key.n, key.transpose_b, key.ldb), engine, DNNL_MEMORY_NONE),
+        c_(matrix(key.result, key.m, key.n, false, key.ldc), engine, DNNL_MEMORY_NONE),
+        bias_(matrix(key.operands, 1, key.n, false, key.n), engine, DNNL_MEMORY_NONE),
+        arguments_{{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_BIAS, bias_}, {DNNL_ARG_DST, c_}} {
+    if (!key.biased) arguments_.erase(DNNL_ARG_BIAS);
     dnnl::primitive_attr attributes;
     if (key.add) {
       dnnl::post_ops sum;
@@ -109,28 +116,33 @@ class Product {
       attributes.set_post_ops(sum);
     }
 #if DNNL_VERSION_MAJOR >= 3
-    primitive_ = dnnl::matmul({engine, a_.get_desc(), b_.get_desc(), c_.get_desc(), attributes});
+    primitive_ = key.biased
+                     ? dnnl::matmul({engine, a_.get_desc(), b_.get_desc(), bias_.get_desc(), c_.get_desc(), attributes})
+                     : dnnl::matmul({engine, a_.get_desc(), b_.get_desc(), c_.get_desc(), attributes});
 #else
-    primitive_ = dnnl::matmul({{a_.get_desc(), b_.get_desc(), c_.get_desc()}, attributes, engine});
+    const dnnl::matmul::desc product =
+        key.biased ? dnnl::matmul::desc(a_.get_desc(), b_.get_desc(), bias_.get_desc(), c_.get_desc())
+                   : dnnl::matmul::desc(a_.get_desc(), b_.get_desc(), c_.get_desc());
+    primitive_ = dnnl::matmul({product, attributes, engine});
 #endif
   }
 
-  void run(const dnnl::stream& stream, const float* a, const float* b, float* c) {
-    a_.set_data_handle(const_cast<float*>(a));  // oneDNN has no const memory; it only reads its source
-    b_.set_data_handle(const_cast<float*>(b));
+  void run(const dnnl::stream& stream, const void* a, const void* b, const void* bias, void* c) {
+    a_.set_data_handle(const_cast<void*>(a));  // oneDNN has no const memory; it only reads its source
+    b_.set_data_handle(const_cast<void*>(b));
+    if (bias != nullptr) bias_.set_data_handle(const_cast<void*>(bias));
     c_.set_data_handle(c);
     primitive_.execute(stream, arguments_);
   }
 
  private:
-  static dnnl::memory::desc matrix(Index rows, Index cols, bool transposed, Index leading) {
-    return {{rows, cols},
-            dnnl::memory::data_type::f32,
-            transposed ? dnnl::memory::dims{1, leading} : dnnl::memory::dims{leading, 1}};
+  static dnnl::memory::desc matrix(dnnl::memory::data_type type, Index rows, Index cols, bool transposed,
+                                   Index leading) {
+    return {{rows, cols}, type, transposed ? dnnl::memory::dims{1, leading} : dnnl::memory::dims{leading, 1}};
   }
 
-  dnnl::memory a_, b_, c_;
-  std::unordered_map<int, dnnl::memory> arguments_;  // the same objects as a_, b_, c_
+  dnnl::memory a_, b_, c_, bias_;
+  std::unordered_map<int, dnnl::memory> arguments_;  // the same objects as a_, b_, c_, bias_
   dnnl::matmul primitive_;
 };
 
@@ -140,7 +152,7 @@ class ProductCache {
  public:
   ProductCache() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
 
-  void run(const ProductKey& key, const float* a, const float* b, float* c) {
+  void run(const ProductKey& key, const void* a, const void* b, const void* bias, void* c) {
     const auto found = index_.find(key);
     if (found != index_.end()) {
       entries_.splice(entries_.begin(), entries_, found->second);
@@ -152,7 +164,7 @@ class ProductCache {
       entries_.emplace_front(key, Product(engine_, key));
       index_.emplace(key, entries_.begin());
     }
-    entries_.front().second.run(stream_, a, b, c);
+    entries_.front().second.run(stream_, a, b, bias, c);
     stream_.wait();
   }
 
@@ -166,31 +178,103 @@ class ProductCache {
   std::unordered_map<ProductKey, Entries::iterator, ProductKeyHash> index_;
 };
 
-void library_product(bool transpose_a, bool transpose_b, Index m, Index n, Index k, const float* a, Index lda,
-                     const float* b, Index ldb, float* c, Index ldc, bool add) {
+template <class T>
+constexpr auto kOneDnnType = dnnl::memory::data_type::f32;
+template <>
+constexpr auto kOneDnnType<bf16> = dnnl::memory::data_type::bf16;
+
+// C = op(A) op(B) (+ C) (+ bias in every row). `bias` may be null; never with `add`.
+template <class T, class C>
+struct Operands {
+  bool transpose_a, transpose_b;
+  Index m, n, k;
+  const T* a;
+  Index lda;
+  const T* b;
+  Index ldb;
+  C* c;
+  Index ldc;
+  bool add;
+  const T* bias;
+};
+
+template <class T, class C>
+void onednn_product(const Operands<T, C>& p) {
   const ProductThreads& threads = ProductThreads::instance();
   const ProductThreads::Scope scope(threads);
   // One cache a thread: a primitive's memory objects serve one call at a time.
   thread_local ProductCache cache;
-  cache.run({m, n, k, lda, ldb, ldc, transpose_a, transpose_b, add, threads.count()}, a, b, c);
+  const ProductKey key{p.m,
+                       p.n,
+                       p.k,
+                       p.lda,
+                       p.ldb,
+                       p.ldc,
+                       p.transpose_a,
+                       p.transpose_b,
+                       p.add,
+                       p.bias != nullptr,
+                       threads.count(),
+                       kOneDnnType<T>,
+                       kOneDnnType<C>};
+  cache.run(key, p.a, p.b, p.bias, p.c);
 }
 
-void library_product(bool transpose_a, bool transpose_b, Index m, Index n, Index k, const double* a, Index lda,
-                     const double* b, Index ldb, double* c, Index ldc, bool add) {
-  const ProductThreads::Scope scope(ProductThreads::instance());
-  for_each_product_part(m, n, k, std::numeric_limits<int>::max(), [&](const ProductPart& part) {
-    cblas_dgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans,
-                static_cast<int>(part.rows), static_cast<int>(part.cols), static_cast<int>(part.inners), 1.0,
-                a + (transpose_a ? part.inner * lda + part.row : part.row * lda + part.inner), static_cast<int>(lda),
-                b + (transpose_b ? part.col * ldb + part.inner : part.inner * ldb + part.col), static_cast<int>(ldb),
-                add || part.inner > 0 ? 1.0 : 0.0, c + part.row * ldc + part.col, static_cast<int>(ldc));
-  });
+void library_product(const Space& /*space*/, const Operands<float, float>& p) {
+  onednn_product(p);
+}
+
+// Whether oneDNN multiplies bf16 on this machine.
+bool has_bf16_products() {
+  static const bool has = [] {
+    const bf16 one(1.0f);
+    float product = 0.0f;
+    try {
+      onednn_product<bf16, float>({false, true, 1, 1, 1, &one, 1, &one, 1, &product, 1, false, nullptr});
+    } catch (const dnnl::error&) {
+      return false;
+    }
+    return product == 1.0f;
+  }();
+  return has;
+}
+
+template <class C>
+void library_product(const Space& /*space*/, const Operands<bf16, C>& p) {
+  if (has_bf16_products()) {
+    onednn_product(p);
+  } else {
+    widened_product(p.transpose_a, p.transpose_b, p.m, p.n, p.k, p.a, p.lda, p.b, p.ldb, p.c, p.ldc, p.add, p.bias);
+  }
+}
+
+// Of linear_forward, whose C is contiguous.
+template <class T, class C>
+void add_bias(const Space& space, const Operands<T, C>& p) {
+  assert(p.ldc == p.n);
+  bias_forward<T, C>(space, Vector<const T>(p.bias, p.n), Matrix<C>(p.c, p.m, p.n));
+}
+
+void library_product(const Space& space, const Operands<double, double>& p) {
+  {
+    const ProductThreads::Scope scope(ProductThreads::instance());
+    for_each_product_part(p.m, p.n, p.k, std::numeric_limits<int>::max(), [&](const ProductPart& part) {
+      cblas_dgemm(CblasRowMajor, p.transpose_a ? CblasTrans : CblasNoTrans, p.transpose_b ? CblasTrans : CblasNoTrans,
+                  static_cast<int>(part.rows), static_cast<int>(part.cols), static_cast<int>(part.inners), 1.0,
+                  p.a + (p.transpose_a ? part.inner * p.lda + part.row : part.row * p.lda + part.inner),
+                  static_cast<int>(p.lda),
+                  p.b + (p.transpose_b ? part.col * p.ldb + part.inner : part.inner * p.ldb + part.col),
+                  static_cast<int>(p.ldb), p.add || part.inner > 0 ? 1.0 : 0.0, p.c + part.row * p.ldc + part.col,
+                  static_cast<int>(p.ldc));
+    });
+  }
+  if (p.bias != nullptr) add_bias(space, p);
 }
 
 // BLAS counts in 32 bits; sizes are cut, a leading dimension cannot be.
 template <class T>
 bool library_takes(Index lda, Index ldb, Index ldc) {
-  return std::is_same_v<T, float> || std::max({lda, ldb, ldc}) <= std::numeric_limits<int>::max();
+  return !std::is_same_v<T, double> || std::max({lda, ldb, ldc}) <= std::numeric_limits<int>::max();
 }
 
 }  // namespace
@@ -200,20 +284,32 @@ void set_product_threads(int threads) {
   ProductThreads::instance().set(threads);
 }
 
-template <class T>
-void gemm(const Space& space, bool transpose_a, bool transpose_b, Index m, Index n, Index k, const T* a, Index lda,
-          const T* b, Index ldb, T* c, Index ldc, Write write) {
-  if (m == 0 || n == 0) return;
-  if (kHostSpace && k > 0 && library_takes<T>(lda, ldb, ldc)) {
-    library_product(transpose_a, transpose_b, m, n, k, a, lda, b, ldb, c, ldc, write == Write::add);
+namespace {
+
+template <class T, class C>
+void product(const Space& space, const Operands<T, C>& p) {
+  assert((std::is_same_v<C, Acc<T>> || !p.add));
+  if (p.m == 0 || p.n == 0) return;
+  if (kHostSpace && p.k > 0 && library_takes<T>(p.lda, p.ldb, p.ldc)) {
+    library_product(space, p);
   } else {
-    gemm_reference(space, transpose_a, transpose_b, m, n, k, a, lda, b, ldb, c, ldc, write);
+    gemm_reference(space, p.transpose_a, p.transpose_b, p.m, p.n, p.k, p.a, p.lda, p.b, p.ldb, p.c, p.ldc,
+                   p.add ? Write::add : Write::overwrite);
+    if (p.bias != nullptr) add_bias(space, p);
   }
 }
 
-template <class T>
+}  // namespace
+
+template <class T, class C>
+void gemm(const Space& space, bool transpose_a, bool transpose_b, Index m, Index n, Index k, const T* a, Index lda,
+          const T* b, Index ldb, C* c, Index ldc, Write write) {
+  product<T, C>(space, {transpose_a, transpose_b, m, n, k, a, lda, b, ldb, c, ldc, write == Write::add, nullptr});
+}
+
+template <class T, class C>
 void gemm_reference(const Space& space, bool transpose_a, bool transpose_b, Index m, Index n, Index k, const T* a,
-                    Index lda, const T* b, Index ldb, T* c, Index ldc, Write write) {
+                    Index lda, const T* b, Index ldb, C* c, Index ldc, Write write) {
   const Index row_a = transpose_a ? 1 : lda;
   const Index step_a = transpose_a ? lda : 1;
   const Index col_b = transpose_b ? ldb : 1;
@@ -223,44 +319,50 @@ void gemm_reference(const Space& space, bool transpose_a, bool transpose_b, Inde
       "gemm_reference", Range1(space, 0, m * n), KOKKOS_LAMBDA(const Index element) {
         const Index i = element / n;
         const Index j = element % n;
-        T sum = T(0);
+        Acc<T> sum = Acc<T>(0);
         for (Index l = 0; l < k; ++l) sum += a[i * row_a + l * step_a] * b[j * col_b + l * step_b];
-        T& target = c[i * ldc + j];
-        target = add ? target + sum : sum;
+        C& target = c[i * ldc + j];
+        target = add ? static_cast<C>(target + sum) : static_cast<C>(sum);
       });
 }
 
-template <class T>
-void linear_forward(const Space& space, Matrix<const T> x, Matrix<const T> w, Matrix<T> y) {
+template <class T, class C>
+void linear_forward(const Space& space, Matrix<const T> x, Matrix<const T> w, Matrix<C> y, Vector<const T> bias) {
   assert(y.extent(0) == x.extent(0) && y.extent(1) == w.extent(0) && x.extent(1) == w.extent(1));
-  gemm<T>(space, false, true, y.extent(0), y.extent(1), x.extent(1), x.data(), x.stride(0), w.data(), w.stride(0),
-          y.data(), y.stride(0));
+  const T* added = bias.extent(0) > 0 ? bias.data() : nullptr;
+  product<T, C>(space, {false, true, static_cast<Index>(y.extent(0)), static_cast<Index>(y.extent(1)),
+                        static_cast<Index>(x.extent(1)), x.data(), static_cast<Index>(x.stride(0)), w.data(),
+                        static_cast<Index>(w.stride(0)), y.data(), static_cast<Index>(y.stride(0)), false, added});
 }
 
-template <class T>
-void linear_backward_input(const Space& space, Matrix<const T> dy, Matrix<const T> w, Matrix<T> dx) {
+template <class T, class C>
+void linear_backward_input(const Space& space, Matrix<const T> dy, Matrix<const T> w, Matrix<C> dx, Write write) {
   assert(dx.extent(0) == dy.extent(0) && dx.extent(1) == w.extent(1) && dy.extent(1) == w.extent(0));
-  gemm<T>(space, false, false, dx.extent(0), dx.extent(1), dy.extent(1), dy.data(), dy.stride(0), w.data(), w.stride(0),
-          dx.data(), dx.stride(0));
+  gemm<T, C>(space, false, false, dx.extent(0), dx.extent(1), dy.extent(1), dy.data(), dy.stride(0), w.data(),
+             w.stride(0), dx.data(), dx.stride(0), write);
 }
 
 template <class T>
-void linear_backward_weight(const Space& space, Matrix<const T> dy, Matrix<const T> x, Matrix<T> dw, Write write) {
+void linear_backward_weight(const Space& space, Matrix<const T> dy, Matrix<const T> x, Matrix<Acc<T>> dw, Write write) {
   assert(dw.extent(0) == dy.extent(1) && dw.extent(1) == x.extent(1) && dy.extent(0) == x.extent(0));
-  gemm<T>(space, true, false, dw.extent(0), dw.extent(1), dy.extent(0), dy.data(), dy.stride(0), x.data(), x.stride(0),
-          dw.data(), dw.stride(0), write);
+  gemm<T, Acc<T>>(space, true, false, dw.extent(0), dw.extent(1), dy.extent(0), dy.data(), dy.stride(0), x.data(),
+                  x.stride(0), dw.data(), dw.stride(0), write);
 }
 
-#define FOURFOLD_INSTANTIATE(T)                                                                                        \
-  template void gemm<T>(const Space&, bool, bool, Index, Index, Index, const T*, Index, const T*, Index, T*, Index,    \
-                        Write);                                                                                        \
-  template void gemm_reference<T>(const Space&, bool, bool, Index, Index, Index, const T*, Index, const T*, Index, T*, \
-                                  Index, Write);                                                                       \
-  template void linear_forward<T>(const Space&, Matrix<const T>, Matrix<const T>, Matrix<T>);                          \
-  template void linear_backward_input<T>(const Space&, Matrix<const T>, Matrix<const T>, Matrix<T>);                   \
-  template void linear_backward_weight<T>(const Space&, Matrix<const T>, Matrix<const T>, Matrix<T>, Write);
-FOURFOLD_INSTANTIATE(float)
-FOURFOLD_INSTANTIATE(double)
+#define FOURFOLD_INSTANTIATE(T, C)                                                                                     \
+  template void gemm<T, C>(const Space&, bool, bool, Index, Index, Index, const T*, Index, const T*, Index, C*, Index, \
+                           Write);                                                                                     \
+  template void gemm_reference<T, C>(const Space&, bool, bool, Index, Index, Index, const T*, Index, const T*, Index,  \
+                                     C*, Index, Write);                                                                \
+  template void linear_forward<T, C>(const Space&, Matrix<const T>, Matrix<const T>, Matrix<C>, Vector<const T>);      \
+  template void linear_backward_input<T, C>(const Space&, Matrix<const T>, Matrix<const T>, Matrix<C>, Write);
+FOURFOLD_INSTANTIATE(float, float)
+FOURFOLD_INSTANTIATE(double, double)
+FOURFOLD_INSTANTIATE(bf16, bf16)
+FOURFOLD_INSTANTIATE(bf16, float)
 #undef FOURFOLD_INSTANTIATE
+template void linear_backward_weight(const Space&, Matrix<const float>, Matrix<const float>, Matrix<float>, Write);
+template void linear_backward_weight(const Space&, Matrix<const double>, Matrix<const double>, Matrix<double>, Write);
+template void linear_backward_weight(const Space&, Matrix<const bf16>, Matrix<const bf16>, Matrix<float>, Write);
 
 }  // namespace fourfold::kernels

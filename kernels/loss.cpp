@@ -64,12 +64,13 @@ void cross_entropy_backward(const Space& space, Matrix<const T> logits, Vector<c
         }
         const Acc<T> top = max(r);
         const Acc<T> factor = static_cast<Acc<T>>(scale / static_cast<double>(sum_exp(r)));
+        const Index column = targets(r) - first_id;
+        const bool here = column >= 0 && column < width;
+        // Before the logits go, which may lie where the gradient does: not from its rounded value.
+        const Acc<T> at_target = here ? fast_exp_below(static_cast<Acc<T>>(row[column]) - top) * factor : Acc<T>(0);
         write_run(around, width, out,
                   [=](Index j) { return static_cast<T>(fast_exp_below(static_cast<Acc<T>>(row[j]) - top) * factor); });
-        const Index column = targets(r) - first_id;
-        if (column >= 0 && column < width) {
-          out[column] = static_cast<T>(static_cast<Acc<T>>(out[column]) - static_cast<Acc<T>>(scale));
-        }
+        if (here) out[column] = static_cast<T>(at_target - static_cast<Acc<T>>(scale));
       });
   finish_stores_around_caches(around);
 }
@@ -82,7 +83,7 @@ void squared_error_forward(const Space& space, Matrix<const T> y, Matrix<const T
         const T* row = y.data() + r * width;
         const T* goal = target.data() + r * width;
         loss(r) = 0.5 * lane_sum<double>(width, [=](Index j) {
-                    const double error = static_cast<double>(row[j]) - static_cast<double>(goal[j]);
+                    const double error = static_cast<double>(Acc<T>(row[j])) - static_cast<double>(Acc<T>(goal[j]));
                     return error * error;
                   });
       });
@@ -107,7 +108,7 @@ void squared_error_onehot_forward(const Space& space, Matrix<const T> y, Vector<
         const T* row = y.data() + r * width;
         const Index column = targets(r) - first_id;
         const double sum = lane_sum<double>(width, [=](Index j) {
-          const double error = static_cast<double>(row[j]) - (j == column ? 1.0 : 0.0);
+          const double error = static_cast<double>(Acc<T>(row[j])) - (j == column ? 1.0 : 0.0);
           return error * error;
         });
         loss(r) = targets(r) < 0 ? 0.0 : 0.5 * sum;
@@ -156,6 +157,7 @@ Index count_targets(const Space& space, Vector<const std::int32_t> targets) {
                                                  double, Matrix<T>);
 FOURFOLD_INSTANTIATE(float)
 FOURFOLD_INSTANTIATE(double)
+FOURFOLD_INSTANTIATE(bf16)
 #undef FOURFOLD_INSTANTIATE
 
 }  // namespace fourfold::kernels

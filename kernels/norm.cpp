@@ -139,7 +139,7 @@ void norm_backward_input(const Space& space, Matrix<const T> x, Vector<const Acc
 
 template <class T>
 void norm_backward_weight(const Space& space, Matrix<const T> x, Vector<const Acc<T>> mean, Vector<const Acc<T>> rstd,
-                          Matrix<const T> dy, Vector<T> dw, Vector<T> db, Write write) {
+                          Matrix<const T> dy, Vector<Acc<T>> dw, Vector<Acc<T>> db, Write write) {
   const Index rows = x.extent(0);
   const Index columns = dw.extent(0);
   const Index width = columns_per_task(space, columns);
@@ -167,10 +167,10 @@ void norm_backward_weight(const Space& space, Matrix<const T> x, Vector<const Ac
             for (Index j = 0; j < n; ++j) sum_w[j] += d[j] * ((in[j] - m) * s);
           }
         }
-        T* out_w = dw.data() + first;
+        Acc<T>* out_w = dw.data() + first;
         for (Index j = 0; j < n; ++j) out_w[j] = add ? out_w[j] + sum_w[j] : sum_w[j];
         if (biased) {
-          T* out_b = db.data() + first;
+          Acc<T>* out_b = db.data() + first;
           for (Index j = 0; j < n; ++j) out_b[j] = add ? out_b[j] + sum_b[j] : sum_b[j];
         }
       });
@@ -191,9 +191,10 @@ void norm_backward_weight(const Space& space, Matrix<const T> x, Vector<const Ac
                                        Vector<const T>, Matrix<const T>, Vector<const Acc<T>>, Vector<const Acc<T>>, \
                                        Index, Matrix<T>);                                                            \
   template void norm_backward_weight<T>(const Space&, Matrix<const T>, Vector<const Acc<T>>, Vector<const Acc<T>>,   \
-                                        Matrix<const T>, Vector<T>, Vector<T>, Write);
+                                        Matrix<const T>, Vector<Acc<T>>, Vector<Acc<T>>, Write);
 FOURFOLD_INSTANTIATE(float)
 FOURFOLD_INSTANTIATE(double)
+FOURFOLD_INSTANTIATE(bf16)
 #undef FOURFOLD_INSTANTIATE
 
 }  // namespace fourfold::kernels

@@ -42,6 +42,6 @@ void norm_backward_input(const Space& space, Matrix<const T> x, Vector<const Acc
 // dw (+)= sum over rows of dy x^, db (+)= sum of dy (db may be empty); rows in ascending order.
 template <class T>
 void norm_backward_weight(const Space& space, Matrix<const T> x, Vector<const Acc<T>> mean, Vector<const Acc<T>> rstd,
-                          Matrix<const T> dy, Vector<T> dw, Vector<T> db, Write write);
+                          Matrix<const T> dy, Vector<Acc<T>> dw, Vector<Acc<T>> db, Write write);
 
 }  // namespace fourfold::kernels

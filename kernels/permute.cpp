@@ -36,7 +36,7 @@ void move_box(const char* label, const Space& space, const BoxCopy& box, Vector<
         const T* source_row = from + b.from + i * b.from_stride0 + j * b.from_stride1;
         T* target_row = to + b.to + i * b.to_stride0 + j * b.to_stride1;
         if constexpr (kAdd) {
-          for (Index k = 0; k < b.n2; ++k) target_row[k] += source_row[k];
+          for (Index k = 0; k < b.n2; ++k) target_row[k] = target_row[k] + source_row[k];
         } else {
           copy_run(around, b.n2, source_row, target_row);
         }
@@ -58,8 +58,10 @@ void add_box(const Space& space, const BoxCopy& box, Vector<const T> source, Vec
 
 template void copy_box(const Space&, const BoxCopy&, Vector<const float>, Vector<float>);
 template void copy_box(const Space&, const BoxCopy&, Vector<const double>, Vector<double>);
+template void copy_box(const Space&, const BoxCopy&, Vector<const bf16>, Vector<bf16>);
 template void copy_box(const Space&, const BoxCopy&, Vector<const std::int32_t>, Vector<std::int32_t>);
 template void add_box(const Space&, const BoxCopy&, Vector<const float>, Vector<float>);
 template void add_box(const Space&, const BoxCopy&, Vector<const double>, Vector<double>);
+template void add_box(const Space&, const BoxCopy&, Vector<const bf16>, Vector<bf16>);
 
 }  // namespace fourfold::kernels

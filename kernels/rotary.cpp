@@ -29,18 +29,18 @@ void turn(const char* label, const Space& space, Index heads, Index head_dim, In
             frequency[i] = std::pow(theta, -2.0 * static_cast<double>(i0 + i) / static_cast<double>(head_dim));
           }
           for (Index t = first; t < last; ++t) {
-            T cosine[kPairs], sine[kPairs];
+            Acc<T> cosine[kPairs], sine[kPairs];
             for (Index i = 0; i < n; ++i) {
               const double angle = static_cast<double>(offset + t) * frequency[i];
-              cosine[i] = static_cast<T>(std::cos(angle));
-              sine[i] = static_cast<T>(direction * std::sin(angle));
+              cosine[i] = static_cast<Acc<T>>(std::cos(angle));
+              sine[i] = static_cast<Acc<T>>(direction * std::sin(angle));
             }
             for (Index r = t; r < rows; r += tokens) {
               for (Index h = 0; h < heads; ++h) {
                 T* low = x.data() + r * stride + first_col + h * head_dim + i0;
                 T* high = low + half;
                 for (Index i = 0; i < n; ++i) {
-                  const T a = low[i], b = high[i];
+                  const Acc<T> a = low[i], b = high[i];
                   low[i] = a * cosine[i] - b * sine[i];
                   high[i] = a * sine[i] + b * cosine[i];
                 }
@@ -70,6 +70,7 @@ void rotary_backward(const Space& space, Index heads, Index head_dim, Index firs
   template void rotary_backward<T>(const Space&, Index, Index, Index, Index, Index, double, Matrix<T>);
 FOURFOLD_INSTANTIATE(float)
 FOURFOLD_INSTANTIATE(double)
+FOURFOLD_INSTANTIATE(bf16)
 #undef FOURFOLD_INSTANTIATE
 
 }  // namespace fourfold::kernels

@@ -97,9 +97,9 @@ KOKKOS_FORCEINLINE_FUNCTION void write_run(bool around, Index n, T* out, Element
 }
 
 // out[j] = from[j] for j in [0, n), by one task.
-template <class T>
-KOKKOS_FORCEINLINE_FUNCTION void copy_run(bool around, Index n, const T* from, T* out) {
-  if constexpr (kStreamsOnHost) {
+template <class T, class Y>
+KOKKOS_FORCEINLINE_FUNCTION void copy_run(bool around, Index n, const T* from, Y* out) {
+  if constexpr (kStreamsOnHost && std::is_same_v<T, Y>) {
     if (around) {
       store_around_caches(from, n, out);
       return;

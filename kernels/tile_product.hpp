@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/types.hpp"
 
@@ -58,37 +59,47 @@ void fetch_row(const T* x, Index stride, Index row, Index rows, Index columns) {
   for (Index j = 0; j < columns; j += kLine) __builtin_prefetch(x + (row + kAhead) * stride + j, Write);
 }
 
+// Everything is packed in the type of the sums A; rows may be stored in another, T.
+template <class From, class To>
+void convert_run(const From* from, Index n, To* to) {
+  if constexpr (std::is_same_v<From, To>) {
+    std::memcpy(to, from, sizeof(To) * static_cast<std::size_t>(n));
+  } else {
+    for (Index j = 0; j < n; ++j) to[j] = from[j];
+  }
+}
+
 // x itself, its rows together.
-template <class T>
-void pack_together(const T* x, Index stride, Index rows, Index columns, T* packed) {
+template <class A, class T>
+void pack_together(const T* x, Index stride, Index rows, Index columns, A* packed) {
   for (Index r = 0; r < rows; ++r) {
     fetch_row(x, stride, r, rows, columns);
-    std::memcpy(packed + r * columns, x + r * stride, sizeof(T) * static_cast<std::size_t>(columns));
+    convert_run(x + r * stride, columns, packed + r * columns);
   }
 }
 
 // The way back.
-template <class T>
-void spread_rows(const T* packed, Index rows, Index columns, T* x, Index stride) {
+template <class A, class T>
+void spread_rows(const A* packed, Index rows, Index columns, T* x, Index stride) {
   for (Index r = 0; r < rows; ++r) {
     fetch_row<1>(x, stride, r, rows, columns);
-    std::memcpy(x + r * stride, packed + r * columns, sizeof(T) * static_cast<std::size_t>(columns));
+    convert_run(packed + r * columns, columns, x + r * stride);
   }
 }
 
 // B = x, rows x columns.
-template <class T>
-void pack_rows(const T* x, Index stride, Index rows, Index columns, T* packed) {
+template <class A, class T>
+void pack_rows(const T* x, Index stride, Index rows, Index columns, A* packed) {
   for (Index r = 0; r < rows; ++r) {
     fetch_row(x, stride, r, rows, columns);
-    for (Index first = 0; first < columns; first += kPanel<T>) {
-      const Index n = columns - first < kPanel<T> ? columns - first : kPanel<T>;
+    for (Index first = 0; first < columns; first += kPanel<A>) {
+      const Index n = columns - first < kPanel<A> ? columns - first : kPanel<A>;
       const T* from = x + r * stride + first;
-      T* to = packed + first * rows + r * kPanel<T>;
-      if (n == kPanel<T>) {
-        std::memcpy(to, from, sizeof(T) * static_cast<std::size_t>(kPanel<T>));
+      A* to = packed + first * rows + r * kPanel<A>;
+      if (n == kPanel<A>) {
+        convert_run(from, kPanel<A>, to);
       } else {
-        for (Index j = 0; j < kPanel<T>; ++j) to[j] = j < n ? from[j] : T(0);
+        for (Index j = 0; j < kPanel<A>; ++j) to[j] = j < n ? static_cast<A>(from[j]) : A(0);
       }
     }
   }
@@ -98,12 +109,22 @@ template <class T>
 struct EightVector {
   typedef T type __attribute__((vector_size(8 * sizeof(T))));
 };
+template <class A>
+void load_eight(const A* from, typename EightVector<A>::type& to) {
+  std::memcpy(&to, from, sizeof(to));
+}
+inline void load_eight(const bf16* from, EightVector<float>::type& to) {
+  typename EightVector<std::uint16_t>::type halves;
+  std::memcpy(&halves, from, sizeof(halves));
+  const auto words = __builtin_convertvector(halves, typename EightVector<std::uint32_t>::type) << 16;
+  std::memcpy(&to, &words, sizeof(to));
+}
 // to[l to_stride + j] = x[j stride + l] for j, l < 8.
-template <class T>
-void turn_square(const T* x, Index stride, T* to, Index to_stride) {
-  using Eight = typename EightVector<T>::type;
+template <class A, class T>
+void turn_square(const T* x, Index stride, A* to, Index to_stride) {
+  using Eight = typename EightVector<A>::type;
   Eight row[8], pair[8], four[8];
-  for (int j = 0; j < 8; ++j) std::memcpy(&row[j], x + j * stride, sizeof(Eight));
+  for (int j = 0; j < 8; ++j) load_eight(x + j * stride, row[j]);
   for (int j = 0; j < 8; j += 2) {
     pair[j] = __builtin_shufflevector(row[j], row[j + 1], 0, 8, 2, 10, 4, 12, 6, 14);
     pair[j + 1] = __builtin_shufflevector(row[j], row[j + 1], 1, 9, 3, 11, 5, 13, 7, 15);
@@ -123,21 +144,21 @@ void turn_square(const T* x, Index stride, T* to, Index to_stride) {
 }
 
 // B = x^T: x has B's columns as rows.
-template <class T>
-void pack_transposed(const T* x, Index stride, Index rows, Index columns, T* packed) {
+template <class A, class T>
+void pack_transposed(const T* x, Index stride, Index rows, Index columns, A* packed) {
   constexpr Index kSquare = 8;
-  for (Index r0 = 0; r0 < padded<T>(rows); r0 += kSquare) {
-    T* to = packed + r0 / kPanel<T> * kPanel<T> * columns + r0 % kPanel<T>;
+  for (Index r0 = 0; r0 < padded<A>(rows); r0 += kSquare) {
+    A* to = packed + r0 / kPanel<A> * kPanel<A> * columns + r0 % kPanel<A>;
     for (Index r = r0; r < std::min(r0 + kSquare, rows); ++r) fetch_row(x, stride, r, rows, columns);
     Index l = 0;
     if (r0 + kSquare <= rows) {
       for (; l + kSquare <= columns; l += kSquare) {
-        turn_square(x + r0 * stride + l, stride, to + l * kPanel<T>, kPanel<T>);
+        turn_square(x + r0 * stride + l, stride, to + l * kPanel<A>, kPanel<A>);
       }
     }
     for (; l < columns; ++l) {
       for (Index j = 0; j < kSquare; ++j) {
-        to[l * kPanel<T> + j] = r0 + j < rows ? x[(r0 + j) * stride + l] : T(0);
+        to[l * kPanel<A> + j] = r0 + j < rows ? static_cast<A>(x[(r0 + j) * stride + l]) : A(0);
       }
     }
   }

@@ -7,6 +7,9 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdint>
+#include <type_traits>
+
+#include "kernels/bf16.hpp"
 
 namespace fourfold::kernels {
 
@@ -23,8 +26,15 @@ template <class T>
 struct Accumulate {
   using type = T;
 };
+template <>
+struct Accumulate<bf16> {
+  using type = float;
+};
 template <class T>
 using Acc = typename Accumulate<T>::type;
+// Whether numbers are stored as they are computed with: no rounding between the two.
+template <class T>
+inline constexpr bool kStoredAsComputed = std::is_same_v<T, Acc<T>>;
 
 using Range1 = Kokkos::RangePolicy<Space, Kokkos::IndexType<Index>>;
 

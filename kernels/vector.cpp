@@ -38,7 +38,8 @@ struct BlockSums {
     const Index begin = (first_block + block) * kBlock;
     const Index n = static_cast<Index>(x.extent(0)) - begin < kBlock ? static_cast<Index>(x.extent(0)) - begin : kBlock;
     const T* values = x.data() + begin;
-    sums[block] += lane_sum<double>(n, [&](Index j) { return map(static_cast<double>(values[j])); });
+    sums[block] +=
+        lane_sum<double>(n, [&](Index j) { return map(static_cast<double>(static_cast<Acc<T>>(values[j]))); });
   }
 };
 
@@ -70,17 +71,17 @@ void copy(const Space& space, Vector<const T> x, Vector<T> y) {
       "copy", space, y.extent(0), x.data(), y.data(), KOKKOS_LAMBDA(const Index i) { return x(i); });
 }
 
-template <class T>
-void add(const Space& space, Vector<const T> x, Vector<T> y) {
+template <class T, class Y>
+void add(const Space& space, Vector<const T> x, Vector<Y> y) {
   Kokkos::parallel_for(
-      "add", Range1(space, 0, y.extent(0)), KOKKOS_LAMBDA(const Index i) { y(i) += x(i); });
+      "add", Range1(space, 0, y.extent(0)), KOKKOS_LAMBDA(const Index i) { y(i) = y(i) + x(i); });
 }
 
 template <class T>
 void scale(const Space& space, double factor, Vector<T> x) {
-  const T f = static_cast<T>(factor);
+  const Acc<T> f = static_cast<Acc<T>>(factor);
   Kokkos::parallel_for(
-      "scale", Range1(space, 0, x.extent(0)), KOKKOS_LAMBDA(const Index i) { x(i) *= f; });
+      "scale", Range1(space, 0, x.extent(0)), KOKKOS_LAMBDA(const Index i) { x(i) = x(i) * f; });
 }
 
 template <class T>
@@ -102,7 +103,10 @@ double max_abs(const Space& space, Vector<const T> x) {
       KOKKOS_LAMBDA(const Index block, double& largest) {
         const T* values = x.data() + block * kBlock;
         const Index count = n - block * kBlock < kBlock ? n - block * kBlock : kBlock;
-        const double here = lane_max<T>(count, [=](Index j) { return values[j] < T(0) ? -values[j] : values[j]; });
+        const double here = lane_max<Acc<T>>(count, [=](Index j) {
+          const Acc<T> value = values[j];
+          return value < Acc<T>(0) ? -value : value;
+        });
         if (here > largest) largest = here;
       },
       Kokkos::Max<double>(result));
@@ -118,12 +122,12 @@ Index count_nonfinite(const Space& space, Vector<const T> x) {
       KOKKOS_LAMBDA(const Index block, Index& total) {
         const T* values = x.data() + block * kBlock;
         const Index count = n - block * kBlock < kBlock ? n - block * kBlock : kBlock;
-        // x - x is 0 for a number and NaN for the rest; a block's count is exact in T.
+        // x - x is 0 for a number and NaN for the rest; a block's count is exact in Acc<T>.
         const auto bad = [=](Index j) {
-          const T x_j = values[j];
-          return x_j - x_j == T(0) ? T(0) : T(1);  // NOLINT(misc-redundant-expression)
+          const Acc<T> x_j = values[j];
+          return x_j - x_j == Acc<T>(0) ? Acc<T>(0) : Acc<T>(1);  // NOLINT(misc-redundant-expression)
         };
-        total += static_cast<Index>(lane_sum<T>(count, bad));
+        total += static_cast<Index>(lane_sum<Acc<T>>(count, bad));
       },
       result);
   return result;
@@ -131,11 +135,11 @@ Index count_nonfinite(const Space& space, Vector<const T> x) {
 
 template <class T>
 void snap(const Space& space, int bits, Vector<T> x) {
-  const T up = std::ldexp(T(1), bits);
-  const T down = std::ldexp(T(1), -bits);
+  const Acc<T> up = std::ldexp(Acc<T>(1), bits);
+  const Acc<T> down = std::ldexp(Acc<T>(1), -bits);
   Kokkos::parallel_for(
       "snap", Range1(space, 0, x.extent(0)),
-      KOKKOS_LAMBDA(const Index i) { x(i) = std::rint(x(i) * up) * down + T(0); });
+      KOKKOS_LAMBDA(const Index i) { x(i) = std::rint(x(i) * up) * down + Acc<T>(0); });
 }
 
 template <class T>
@@ -146,6 +150,11 @@ void copy_columns(const Space& space, Matrix<const T> src, Index src_col, Index 
       "copy_columns", Range1(space, 0, rows),
       KOKKOS_LAMBDA(const Index r) { copy_run(around, n, &src(r, src_col), &dst(r, dst_col)); });
   finish_stores_around_caches(around);
+}
+
+void round_to(const Space& space, Vector<const float> x, Vector<bf16> y) {
+  write_elements<bf16>(
+      "round_to", space, y.extent(0), nullptr, y.data(), KOKKOS_LAMBDA(const Index i) { return x(i); });
 }
 
 #define FOURFOLD_INSTANTIATE(T)                                     \
@@ -161,6 +170,8 @@ void copy_columns(const Space& space, Matrix<const T> src, Index src_col, Index 
   template void copy_columns<T>(const Space&, Matrix<const T>, Index, Index, Matrix<T>, Index);
 FOURFOLD_INSTANTIATE(float)
 FOURFOLD_INSTANTIATE(double)
+FOURFOLD_INSTANTIATE(bf16)
+template void add<bf16, float>(const Space&, Vector<const bf16>, Vector<float>);
 #undef FOURFOLD_INSTANTIATE
 
 }  // namespace fourfold::kernels

@@ -9,8 +9,10 @@ template <class T>
 void fill(const Space& space, T value, Vector<T> x);
 template <class T>
 void copy(const Space& space, Vector<const T> x, Vector<T> y);
-template <class T>
-void add(const Space& space, Vector<const T> x, Vector<T> y);  // y += x
+template <class T, class Y = T>
+void add(const Space& space, Vector<const T> x, Vector<Y> y);  // y += x; Y: T or Acc<T>
+// y = x in bf16. For tensors that the sums of several ranks, or of several products, make in float.
+void round_to(const Space& space, Vector<const float> x, Vector<bf16> y);
 template <class T>
 void scale(const Space& space, double factor, Vector<T> x);
 

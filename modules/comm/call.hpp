@@ -37,6 +37,10 @@ inline MPI_Datatype mpi_type<std::int64_t>() {
   return MPI_INT64_T;
 }
 template <>
+inline MPI_Datatype mpi_type<std::uint16_t>() {
+  return MPI_UINT16_T;
+}
+template <>
 inline MPI_Datatype mpi_type<std::byte>() {
   return MPI_BYTE;
 }

@@ -1,5 +1,5 @@
-// Collectives on spans of numbers: T is float, double, std::int32_t, std::int64_t or std::byte where a sum is not
-// asked.
+// Collectives on spans of numbers: T is float or double where a sum is asked, else also std::int32_t, std::int64_t,
+// std::uint16_t (bf16 travels so) or std::byte.
 //
 // Each call is blocking, records itself in the communicator's ledger (operation, phase, elements, ring-equivalent
 // elements) and checks MPI's return. Counts are 64-bit; transfers are split below 2^31 bytes. A group of one rank moves

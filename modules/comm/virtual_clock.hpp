@@ -23,7 +23,9 @@
 namespace fourfold {
 
 template <class T>
-inline constexpr NumberType kNumberType = sizeof(T) == sizeof(double) ? NumberType::fp64 : NumberType::fp32;
+inline constexpr NumberType kNumberType = sizeof(T) == sizeof(double)  ? NumberType::fp64
+                                          : sizeof(T) == sizeof(float) ? NumberType::fp32
+                                                                       : NumberType::bf16;
 
 class VirtualClock {
  public:

@@ -16,7 +16,6 @@ std::vector<DeckError> not_built_yet(const Deck& deck, const std::string& file_n
   const bool expert_grid =
       deck.parallel.moe && (deck.parallel.moe->expert > 1 || deck.parallel.moe->row > 1 || deck.parallel.moe->col > 1);
   refuse(expert_grid, "parallel.moe", "take the block away");
-  refuse(deck.precision == Precision::bf16, "precision.compute", "set fp32 or fp64");
   return errors;
 }
 

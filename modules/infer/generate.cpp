@@ -82,6 +82,10 @@ template std::vector<std::int32_t> generate_tokens<float>(Model<float>&, const G
                                                           const std::vector<std::int32_t>&, std::int64_t,
                                                           const SamplingOptions&,
                                                           const std::function<bool(std::int32_t)>&);
+template std::vector<std::int32_t> generate_tokens<kernels::bf16>(Model<kernels::bf16>&, const GridComms&, Pool&,
+                                                                  const std::vector<std::int32_t>&, std::int64_t,
+                                                                  const SamplingOptions&,
+                                                                  const std::function<bool(std::int32_t)>&);
 template std::vector<std::int32_t> generate_tokens<double>(Model<double>&, const GridComms&, Pool&,
                                                            const std::vector<std::int32_t>&, std::int64_t,
                                                            const SamplingOptions&,

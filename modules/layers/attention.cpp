@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "kernels/rotary.hpp"
 #include "kernels/vector.hpp"
+#include "tensor/number.hpp"
 
 namespace fourfold {
 
@@ -194,9 +195,8 @@ Tensor<T> Attention<T>::forward(const RowPlan<T>& rows, const Tensor<T>& stream,
   const auto over_row = rows.over_row(context_, stream.cols());
   Work work = plan_work(rows);
   const Tensor<T> x = over_row ? over_row->gather(stream, Phase::forward) : stream;
-  const Tensor<T> q =
-      q_.forward(x, kept != nullptr ? &kept->q_linear : nullptr, {nullptr, work.q_over_col.get(), true});
-  Tensor<T> kv = kv_.forward(x, kept != nullptr ? &kept->kv_linear : nullptr, {nullptr, work.kv_over_col.get(), true});
+  const Tensor<T> q = q_.forward(x, kept != nullptr ? &kept->q_linear : nullptr, {nullptr, work.q_over_col.get()});
+  Tensor<T> kv = kv_.forward(x, kept != nullptr ? &kept->kv_linear : nullptr, {nullptr, work.kv_over_col.get()});
   rotate(work, q, kv, false);
   if (work.kv_over_depth) kv = work.kv_over_depth->gather(kv, Phase::forward);
   KeysValues all = split_keys_values(work, kv);
@@ -215,7 +215,7 @@ Tensor<T> Attention<T>::forward(const RowPlan<T>& rows, const Tensor<T>& stream,
   const Tensor<kernels::Acc<T>> lse(context_.pool, MemoryTag::activations, q.rows(), heads);
   for_each_range(work.rows, [&](Index first, Index count, Range range) {
     const kernels::AttentionShape s = shape(work, range);
-    const Tensor<T> scratch(context_.pool, MemoryTag::buffers, 1, kernels::attention_scratch<T>(s));
+    const Tensor<kernels::Acc<T>> scratch(context_.pool, MemoryTag::buffers, 1, kernels::attention_scratch<T>(s));
     kernels::attention_forward<T>(space, s, read_only(down(all_heads(q, heads), first)), read_only(all.keys),
                                   read_only(all.values), down(all_heads(out, heads), first),
                                   kernels::Vector<kernels::Acc<T>>(lse.data() + first * heads, count * heads),
@@ -229,47 +229,48 @@ Tensor<T> Attention<T>::forward(const RowPlan<T>& rows, const Tensor<T>& stream,
     kept->lse = lse;
   }
   return output_.forward(out, kept != nullptr ? &kept->output_linear : nullptr,
-                         {work.q_over_col.get(), over_row.get(), false});
+                         {work.q_over_col.get(), over_row.get()});
 }
 
 template <class T>
 Tensor<T> Attention<T>::backward_input(const RowPlan<T>& rows, const Tensor<T>& dy, Kept& kept) const {
+  using A = kernels::Acc<T>;
   const Space space;
   const auto over_row = rows.over_row(context_, dy.cols());
   const Work work = plan_work(rows);
   const Index heads = work.q_heads.size();
-  const Tensor<T> dout = output_.backward_input(dy, kept.output_linear, {work.q_over_col.get(), over_row.get(), false});
+  const Tensor<T> dout = output_.backward_input(dy, kept.output_linear, {work.q_over_col.get(), over_row.get()});
   Tensor<T> dq(context_.pool, MemoryTag::activations, kept.q.rows(), kept.q.cols());
   Tensor<T> dkv(context_.pool, MemoryTag::activations, kept.kv.rows(), kept.kv.cols());
   const KeysValues all = split_keys_values(work, kept.kv);
   // Where several ranges of queries read the same keys their gradients add up; keys beyond a range's end get none.
   const bool several = work.rows.ranges.size() > 1 || work.kv_over_depth != nullptr;
-  if (several) kernels::fill<T>(space, 0, dkv.vector());
+  Tensor<A> sum;
+  if (several) {
+    sum = Tensor<A>(context_.pool, MemoryTag::activations, dkv.rows(), dkv.cols());
+    kernels::fill<A>(space, 0, sum.vector());
+  }
   for_each_range(work.rows, [&](Index first, Index count, Range range) {
     const kernels::AttentionShape s = shape(work, range);
-    const Tensor<T> scratch(context_.pool, MemoryTag::buffers, 1, kernels::attention_scratch<T>(s));
-    Tensor<T> part = dkv;
-    if (several) {
-      part = Tensor<T>(context_.pool, MemoryTag::buffers, dkv.rows(), dkv.cols());
-      kernels::fill<T>(space, 0, part.vector());
-    }
-    const KeysValues gradients = split_keys_values(work, part);
-    kernels::attention_backward<T>(
-        space, s, read_only(down(all_heads(kept.q, heads), first)), read_only(all.keys), read_only(all.values),
-        read_only(down(all_heads(kept.out, heads), first)),
-        kernels::Vector<const kernels::Acc<T>>(kept.lse.data() + first * heads, count * heads),
-        read_only(down(all_heads(dout, heads), first)), down(all_heads(dq, heads), first), gradients.keys,
-        gradients.values, scratch.vector());
-    if (several) kernels::add<T>(space, part.vector(), dkv.vector());
+    const Tensor<A> scratch(context_.pool, MemoryTag::buffers, 1, kernels::attention_scratch<T>(s));
+    if (several) kernels::fill<T>(space, T{0}, dkv.vector());
+    const KeysValues gradients = split_keys_values(work, dkv);
+    kernels::attention_backward<T>(space, s, read_only(down(all_heads(kept.q, heads), first)), read_only(all.keys),
+                                   read_only(all.values), read_only(down(all_heads(kept.out, heads), first)),
+                                   kernels::Vector<const A>(kept.lse.data() + first * heads, count * heads),
+                                   read_only(down(all_heads(dout, heads), first)), down(all_heads(dq, heads), first),
+                                   gradients.keys, gradients.values, scratch.vector());
+    if (several) kernels::add<T, A>(space, dkv.vector(), sum.vector());
   });
   count_products(work, 5, 2);  // scores again, and the gradients of values, weights, queries and keys
   kept.q = kept.kv = kept.out = Tensor<T>();
-  if (work.kv_over_depth) dkv = work.kv_over_depth->scatter_sum(dkv, Phase::backward);
+  if (work.kv_over_depth) sum = work.kv_over_depth->scatter_sum(sum, Phase::backward);
+  if (several) dkv = rounded<T>(context_.pool, sum);
   rotate(work, dq, dkv, true);
   // The reverse of forward's order, in which weights are gathered ahead.
-  const Tensor<T> dx_kv = kv_.backward_input(dkv, kept.kv_linear, {nullptr, work.kv_over_col.get(), true});
-  const Tensor<T> dx = q_.backward_input(dq, kept.q_linear, {nullptr, work.q_over_col.get(), true});
-  kernels::add<T>(space, dx_kv.vector(), dx.vector());
+  Tensor<A> dx;
+  kv_.partial_input_gradient(dkv, kept.kv_linear, work.kv_over_col.get(), dx);
+  q_.partial_input_gradient(dq, kept.q_linear, work.q_over_col.get(), dx);
   return q_.finish_input_gradient(dx, over_row.get(), [&] {
     q_.backward_weight(kept.q_linear);
     kv_.backward_weight(kept.kv_linear);
@@ -293,5 +294,6 @@ AttentionCache<T> Attention<T>::make_cache(Index capacity) const {
 
 template class Attention<float>;
 template class Attention<double>;
+template class Attention<kernels::bf16>;
 
 }  // namespace fourfold

@@ -52,5 +52,6 @@ Tensor<T> GatherQueue<T>::take(std::size_t use, Phase phase, bool ahead) {
 
 template class GatherQueue<float>;
 template class GatherQueue<double>;
+template class GatherQueue<kernels::bf16>;
 
 }  // namespace fourfold

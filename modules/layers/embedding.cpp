@@ -3,6 +3,7 @@
 #include "kernels/embedding.hpp"
 #include "kernels/vector.hpp"
 #include "layers/linear.hpp"
+#include "tensor/number.hpp"
 
 namespace fourfold {
 
@@ -19,11 +20,21 @@ Embedding<T>::Embedding(const LayerContext<T>& context, std::string name, Index 
 template <class T>
 Tensor<T> Embedding<T>::forward(const Tensor<std::int32_t>& ids, const LayoutGather<T>* over_row) const {
   const UsableWeight<T> w = weight_->use(use_, Phase::forward);
-  Tensor<T> y(context_.pool, MemoryTag::activations, ids.rows(), weight_->cols());
-  kernels::embedding_forward<T>(Space(), ids.vector(), w.matrix, vocabulary_.begin, y.matrix());
-  if (over_row != nullptr) return over_row->scatter_sum(y, Phase::forward);
-  sum_row_.forward(y);
-  return y;
+  const auto look_up = [&]<class Y>(Tensor<Y> y) {
+    kernels::embedding_forward<T, Y>(Space(), ids.vector(), w.matrix, vocabulary_.begin, y.matrix());
+    return y;
+  };
+  if (over_row == nullptr && sum_row_.ranks() == 1) {
+    return look_up(Tensor<T>(context_.pool, MemoryTag::activations, ids.rows(), weight_->cols()));
+  }
+  Tensor<kernels::Acc<T>> sum =
+      look_up(Tensor<kernels::Acc<T>>(context_.pool, MemoryTag::activations, ids.rows(), weight_->cols()));
+  if (over_row != nullptr) {
+    sum = over_row->scatter_sum(sum, Phase::forward);
+  } else {
+    sum_row_.forward(sum);
+  }
+  return rounded<T>(context_.pool, sum);
 }
 
 template <class T>
@@ -70,7 +81,9 @@ void LearnedPositions<T>::backward_weight(const Rows& rows, const Tensor<T>& dy)
 
 template class Embedding<float>;
 template class Embedding<double>;
+template class Embedding<kernels::bf16>;
 template class LearnedPositions<float>;
 template class LearnedPositions<double>;
+template class LearnedPositions<kernels::bf16>;
 
 }  // namespace fourfold

@@ -24,7 +24,7 @@ class Embedding {
   Range vocabulary_;
   std::shared_ptr<Weight<T>> weight_;
   std::size_t use_;
-  Sum<T> sum_row_;
+  Sum<kernels::Acc<T>> sum_row_;
 };
 
 template <class T>

@@ -74,19 +74,19 @@ FeedForward<T>::FeedForward(const LayerContext<T>& context, const std::string& n
 template <class T>
 Tensor<T> FeedForward<T>::forward(const RowPlan<T>& rows, const Tensor<T>& x, Kept* kept) const {
   const auto over_row = rows.over_row(context_, x.cols());
-  const Tensor<T> up = up_.forward(x, kept != nullptr ? &kept->up_linear : nullptr, {over_row.get(), nullptr, false});
+  const Tensor<T> up = up_.forward(x, kept != nullptr ? &kept->up_linear : nullptr, {over_row.get(), nullptr});
   if (kept != nullptr) kept->up = up;
   const Tensor<T> hidden = activate(context_.pool, type_, up);
-  return down_.forward(hidden, kept != nullptr ? &kept->down_linear : nullptr, {nullptr, over_row.get(), false});
+  return down_.forward(hidden, kept != nullptr ? &kept->down_linear : nullptr, {nullptr, over_row.get()});
 }
 
 template <class T>
 Tensor<T> FeedForward<T>::backward_input(const RowPlan<T>& rows, const Tensor<T>& dy, Kept& kept) const {
   const auto over_row = rows.over_row(context_, dy.cols());
-  const Tensor<T> dhidden = down_.backward_input(dy, kept.down_linear, {nullptr, over_row.get(), false});
+  const Tensor<T> dhidden = down_.backward_input(dy, kept.down_linear, {nullptr, over_row.get()});
   const Tensor<T> dup = activate_backward(context_.pool, type_, kept.up, dhidden);
   kept.up = Tensor<T>();
-  return up_.backward_input(dup, kept.up_linear, {over_row.get(), nullptr, false});
+  return up_.backward_input(dup, kept.up_linear, {over_row.get(), nullptr});
 }
 
 template <class T>
@@ -97,9 +97,13 @@ void FeedForward<T>::backward_weight(Kept& kept) const {
 
 template Tensor<float> activate(Pool&, ActivationType, const Tensor<float>&);
 template Tensor<double> activate(Pool&, ActivationType, const Tensor<double>&);
+template Tensor<kernels::bf16> activate(Pool&, ActivationType, const Tensor<kernels::bf16>&);
 template Tensor<float> activate_backward(Pool&, ActivationType, const Tensor<float>&, const Tensor<float>&);
 template Tensor<double> activate_backward(Pool&, ActivationType, const Tensor<double>&, const Tensor<double>&);
+template Tensor<kernels::bf16> activate_backward(Pool&, ActivationType, const Tensor<kernels::bf16>&,
+                                                 const Tensor<kernels::bf16>&);
 template class FeedForward<float>;
 template class FeedForward<double>;
+template class FeedForward<kernels::bf16>;
 
 }  // namespace fourfold

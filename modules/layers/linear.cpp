@@ -7,6 +7,7 @@
 #include "kernels/bias.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/vector.hpp"
+#include "tensor/number.hpp"
 
 namespace fourfold {
 
@@ -74,10 +75,9 @@ void Linear<T>::count_product(Index rows) const {
 }
 
 template <class T>
-void Linear<T>::add_bias(const Tensor<T>& y) const {
-  if (biases_.empty()) return;
-  kernels::bias_forward<T>(Space(), kernels::Vector<const T>(biases_.front()->use().data(), weight_->rows()),
-                           y.matrix());
+kernels::Vector<const T> Linear<T>::bias() const {
+  if (biases_.empty()) return {};
+  return kernels::Vector<const T>(biases_.front()->use().data(), weight_->rows());
 }
 
 namespace {
@@ -90,55 +90,92 @@ kernels::Vector<const T> flat(const kernels::Matrix<const T>& matrix) {
 }  // namespace
 
 template <class T>
+template <class C>
+Tensor<C> Linear<T>::product(const Tensor<T>& x, const UsableWeight<T>& w, kernels::Vector<const T> bias) const {
+  Tensor<C> y(context_.pool, MemoryTag::activations, x.rows(), weight_->rows());
+  kernels::linear_forward<T, C>(Space(), x.matrix(), w.matrix, y.matrix(), bias);
+  count_product(x.rows());
+  return y;
+}
+
+template <class T>
 Tensor<T> Linear<T>::forward(const Tensor<T>& input, Kept* kept, const Ends& ends) const {
+  using A = kernels::Acc<T>;
   const Space space;
   const Tensor<T> x = ends.in != nullptr ? ends.in->gather(input, Phase::forward) : input;
   const UsableWeight<T> w = weight_->use(use_, Phase::forward);
-  Tensor<T> y(context_.pool, MemoryTag::activations, x.rows(), weight_->rows());
-  kernels::linear_forward<T>(space, x.matrix(), w.matrix, y.matrix());
-  count_product(x.rows());
   const std::optional<Snap>& snap = context_.options.snap;
   if (snap) check_range(x.vector(), flat(w.matrix), weight_->cols(), 2 * snap->values, sum_out_.ranks());
+  Tensor<T> y;
   if (ends.out != nullptr) {
-    if (first_of_in_axis_) add_bias(y);  // once in the sum
-    y = ends.out->scatter_sum(y, Phase::forward);
+    // The bias once in the sum.
+    const Tensor<A> partial = product<A>(x, w, first_of_in_axis_ ? bias() : kernels::Vector<const T>());
+    y = rounded<T>(context_.pool, ends.out->scatter_sum(partial, Phase::forward));
+  } else if (sum_out_.ranks() > 1) {
+    const Tensor<A> sum = product<A>(x, w, {});
+    sum_out_.forward(sum);
+    if (!biases_.empty()) kernels::bias_forward<T, A>(space, bias(), sum.matrix());
+    y = rounded<T>(context_.pool, sum);
   } else {
-    sum_out_.forward(y);
-    add_bias(y);
+    y = product<T>(x, w, bias());
   }
   if (snap) kernels::snap<T>(space, snap->values, y.vector());
   if (kept != nullptr) kept->x = x;
   return y;
 }
 
+// dx empty: made and written, else added to.
 template <class T>
-Tensor<T> Linear<T>::backward_input(const Tensor<T>& output_gradient, Kept& kept, const Ends& ends) const {
-  const Tensor<T> dy = ends.out != nullptr ? ends.out->gather(output_gradient, Phase::backward) : output_gradient;
-  keep_output_gradient(dy, kept);
+template <class C>
+void Linear<T>::input_product(const Tensor<T>& dy, Tensor<C>& dx) const {
   const UsableWeight<T> w = weight_->use(use_, Phase::backward);
-  Tensor<T> dx(context_.pool, MemoryTag::activations, dy.rows(), weight_->cols());
-  kernels::linear_backward_input<T>(Space(), dy.matrix(), w.matrix, dx.matrix());
+  const bool fresh = dx.data() == nullptr;
+  if (fresh) dx = Tensor<C>(context_.pool, MemoryTag::activations, dy.rows(), weight_->cols());
+  kernels::linear_backward_input<T, C>(Space(), dy.matrix(), w.matrix, dx.matrix(),
+                                       fresh ? kernels::Write::overwrite : kernels::Write::add);
   count_product(dy.rows());
   if (context_.options.snap) {
     check_range(dy.vector(), flat(w.matrix), weight_->rows(),
                 context_.options.snap->values + context_.options.snap->gradients, copy_in_.ranks());
   }
-  if (ends.shared_input) return dx;
-  return finish_input_gradient(dx, ends.in, [&] { backward_weight(kept); });
 }
 
 template <class T>
-Tensor<T> Linear<T>::finish_input_gradient(const Tensor<T>& partial, const LayoutGather<T>* in,
+void Linear<T>::partial_input_gradient(const Tensor<T>& output_gradient, Kept& kept, const LayoutGather<T>* out,
+                                       Tensor<kernels::Acc<T>>& dx) const {
+  const Tensor<T> dy = out != nullptr ? out->gather(output_gradient, Phase::backward) : output_gradient;
+  keep_output_gradient(dy, kept);
+  input_product(dy, dx);
+}
+
+template <class T>
+Tensor<T> Linear<T>::backward_input(const Tensor<T>& output_gradient, Kept& kept, const Ends& ends) const {
+  if (ends.in != nullptr || copy_in_.ranks() > 1) {
+    Tensor<kernels::Acc<T>> partial;
+    partial_input_gradient(output_gradient, kept, ends.out, partial);
+    return finish_input_gradient(partial, ends.in, [&] { backward_weight(kept); });
+  }
+  const Tensor<T> dy = ends.out != nullptr ? ends.out->gather(output_gradient, Phase::backward) : output_gradient;
+  keep_output_gradient(dy, kept);
+  Tensor<T> dx;
+  input_product(dy, dx);
+  if (context_.options.snap) kernels::snap<T>(Space(), context_.options.snap->gradients, dx.vector());
+  return dx;
+}
+
+template <class T>
+Tensor<T> Linear<T>::finish_input_gradient(const Tensor<kernels::Acc<T>>& partial, const LayoutGather<T>* in,
                                            const std::function<void()>& meanwhile) const {
-  Tensor<T> dx = partial;
-  Pending sum;
+  Tensor<kernels::Acc<T>> sum = partial;
+  Pending pending;
   if (in != nullptr) {
-    std::tie(dx, sum) = in->start_scatter_sum(partial, Phase::backward);
+    std::tie(sum, pending) = in->start_scatter_sum(partial, Phase::backward);
   } else {
-    sum = copy_in_.start_adjoint(dx);
+    pending = copy_in_.start_adjoint(sum);
   }
   if (context_.options.overlap && copy_in_.ranks() > 1) meanwhile();
-  sum.wait();
+  pending.wait();
+  Tensor<T> dx = rounded<T>(context_.pool, sum);
   if (context_.options.snap) kernels::snap<T>(Space(), context_.options.snap->gradients, dx.vector());
   return dx;
 }
@@ -183,7 +220,9 @@ Segment even_segment(const LayerContext<T>& context, std::string name, Index fea
 
 template class Linear<float>;
 template class Linear<double>;
+template class Linear<kernels::bf16>;
 template Segment even_segment(const LayerContext<float>&, std::string, Index, Axis, Initializer);
 template Segment even_segment(const LayerContext<double>&, std::string, Index, Axis, Initializer);
+template Segment even_segment(const LayerContext<kernels::bf16>&, std::string, Index, Axis, Initializer);
 
 }  // namespace fourfold

@@ -7,7 +7,7 @@
 // `in` and `out` are col and row, or swapped. X: R x k (this rank's input features, equal on all ranks of the out
 // axis), Y: R x n (this rank's output features of every segment side by side, equal on all ranks of the in axis). Where
 // the work before or after is cut over one of these axes, the sum becomes a reduce-scatter and the way back a gather
-// (Ends).
+// (Ends). Sums are of Acc<T> and rounded to T when they are complete.
 #pragma once
 
 #include <optional>
@@ -30,12 +30,10 @@ class Linear {
     bool input_gradient = true;  // false for a first layer
   };
   // What stands at the ends of one pass. in: the input is gathered over the out axis (its gradient reduce-scattered);
-  // out: the output is reduce-scattered over the in axis (its gradient gathered); shared_input: the caller sums the
-  // input gradient of several layers once (finish_input_gradient).
+  // out: the output is reduce-scattered over the in axis (its gradient gathered).
   struct Ends {
     const LayoutGather<T>* in = nullptr;
     const LayoutGather<T>* out = nullptr;
-    bool shared_input = false;
   };
 
   Linear(const LayerContext<T>& context, std::vector<Segment> segments, Index in_features, const Options& options);
@@ -48,8 +46,11 @@ class Linear {
   Tensor<T> forward(const Tensor<T>& x, Kept* kept, const Ends& ends = {}) const;
   // The sum of dX runs behind the weight product where options.overlap allows.
   Tensor<T> backward_input(const Tensor<T>& dy, Kept& kept, const Ends& ends = {}) const;
-  // The last step of backward_input: sums partial dX over the out axis (or scatters it); `meanwhile` runs behind it.
-  Tensor<T> finish_input_gradient(const Tensor<T>& dx, const LayoutGather<T>* in,
+  // The same in two steps, where several layers share an input. First dX (+)= dY W^, partial; an empty dx is made.
+  void partial_input_gradient(const Tensor<T>& dy, Kept& kept, const LayoutGather<T>* out,
+                              Tensor<kernels::Acc<T>>& dx) const;
+  // Then partial dX is summed over the out axis (or scattered); `meanwhile` runs behind it.
+  Tensor<T> finish_input_gradient(const Tensor<kernels::Acc<T>>& dx, const LayoutGather<T>* in,
                                   const std::function<void()>& meanwhile) const;
   // Without an input gradient: remembers dy for the weight product.
   void keep_output_gradient(const Tensor<T>& dy, Kept& kept) const;
@@ -58,7 +59,11 @@ class Linear {
 
  private:
   Linear(const LayerContext<T>& context, std::shared_ptr<Weight<T>> weight, const Options& options);
-  void add_bias(const Tensor<T>& y) const;
+  kernels::Vector<const T> bias() const;  // empty: none
+  template <class C>
+  Tensor<C> product(const Tensor<T>& x, const UsableWeight<T>& w, kernels::Vector<const T> bias) const;
+  template <class C>
+  void input_product(const Tensor<T>& dy, Tensor<C>& dx) const;
   void count_product(Index rows) const;
   void check_range(kernels::Vector<const T> a, kernels::Vector<const T> b, Index terms, int bits, int ranks) const;
 
@@ -67,8 +72,8 @@ class Linear {
   std::size_t use_;
   bool first_of_in_axis_;
   std::vector<Param<T>*> biases_;
-  Copy<T> copy_in_;  // x is replicated over the out axis
-  Sum<T> sum_out_;   // y is partial over the in axis
+  Copy<kernels::Acc<T>> copy_in_;  // x is replicated over the out axis
+  Sum<kernels::Acc<T>> sum_out_;   // y is partial over the in axis
 };
 
 // Output features cut evenly over an axis.

@@ -78,5 +78,6 @@ Tensor<T> Loss<T>::backward(const Pass<T>& pass, Kept& kept) const {
 
 template class Loss<float>;
 template class Loss<double>;
+template class Loss<kernels::bf16>;
 
 }  // namespace fourfold

@@ -89,5 +89,6 @@ void Norm<T>::backward_weight(Kept& kept) const {
 
 template class Norm<float>;
 template class Norm<double>;
+template class Norm<kernels::bf16>;
 
 }  // namespace fourfold

@@ -61,7 +61,9 @@ std::unique_ptr<LayoutGather<T>> RowPlan<T>::over_row(const LayerContext<T>& con
 
 template struct RowPlan<float>;
 template struct RowPlan<double>;
+template struct RowPlan<kernels::bf16>;
 template RowPlan<float> plan_rows(const LayerContext<float>&, const Pass<float>&);
 template RowPlan<double> plan_rows(const LayerContext<double>&, const Pass<double>&);
+template RowPlan<kernels::bf16> plan_rows(const LayerContext<kernels::bf16>&, const Pass<kernels::bf16>&);
 
 }  // namespace fourfold

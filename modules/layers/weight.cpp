@@ -93,5 +93,6 @@ void Weight<T>::scatter_gradient(const Tensor<kernels::Acc<T>>& whole) const {
 
 template class Weight<float>;
 template class Weight<double>;
+template class Weight<kernels::bf16>;
 
 }  // namespace fourfold

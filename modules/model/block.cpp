@@ -109,5 +109,6 @@ std::unique_ptr<CachedUnit<T>> make_block(const LayerContext<T>& context, const 
 
 template std::unique_ptr<CachedUnit<float>> make_block(const LayerContext<float>&, const Deck&, Index);
 template std::unique_ptr<CachedUnit<double>> make_block(const LayerContext<double>&, const Deck&, Index);
+template std::unique_ptr<CachedUnit<kernels::bf16>> make_block(const LayerContext<kernels::bf16>&, const Deck&, Index);
 
 }  // namespace fourfold

@@ -30,6 +30,9 @@ template Tensor<float> apply_dropout(const LayerContext<float>&, const PlannedPa
 template Tensor<double> apply_dropout(const LayerContext<double>&, const PlannedPass<double>&, const std::string&,
                                       double, Index, Index, const Tensor<double>&);
 
+template Tensor<kernels::bf16> apply_dropout(const LayerContext<kernels::bf16>&, const PlannedPass<kernels::bf16>&,
+                                             const std::string&, double, Index, Index, const Tensor<kernels::bf16>&);
+
 namespace {
 
 template <class T>
@@ -97,6 +100,8 @@ std::unique_ptr<Unit<T>> make_embedding_unit(const LayerContext<T>& context, con
 
 template std::unique_ptr<Unit<float>> make_embedding_unit(const LayerContext<float>&, const Deck&,
                                                           std::shared_ptr<Weight<float>>&);
+template std::unique_ptr<Unit<kernels::bf16>> make_embedding_unit(const LayerContext<kernels::bf16>&, const Deck&,
+                                                                  std::shared_ptr<Weight<kernels::bf16>>&);
 template std::unique_ptr<Unit<double>> make_embedding_unit(const LayerContext<double>&, const Deck&,
                                                            std::shared_ptr<Weight<double>>&);
 

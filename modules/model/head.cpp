@@ -48,8 +48,7 @@ class Head : public HeadUnit<T> {
     auto kept = pass.training ? std::make_unique<KeptTensors>() : nullptr;
     if (norm_) x = norm_->forward(x, kept ? &kept->norm : nullptr);
     const auto over_row = pass.rows.over_row(context_, x.cols());
-    const Tensor<T> logits =
-        projection_.forward(x, kept ? &kept->projection : nullptr, {over_row.get(), nullptr, false});
+    const Tensor<T> logits = projection_.forward(x, kept ? &kept->projection : nullptr, {over_row.get(), nullptr});
     loss = loss_.forward(pass, logits, kept ? &kept->loss : nullptr);
     x = Tensor<T>();
     return kept;
@@ -58,7 +57,7 @@ class Head : public HeadUnit<T> {
   void backward_input(const PlannedPass<T>& pass, Kept& base, Tensor<T>& dx) override {
     auto& kept = static_cast<KeptTensors&>(base);
     const auto over_row = pass.rows.over_row(context_, projection_.weight()->cols());
-    dx = projection_.backward_input(loss_.backward(pass, kept.loss), kept.projection, {over_row.get(), nullptr, false});
+    dx = projection_.backward_input(loss_.backward(pass, kept.loss), kept.projection, {over_row.get(), nullptr});
     if (norm_) dx = norm_->backward_input(dx, kept.norm);
   }
 
@@ -98,6 +97,8 @@ std::unique_ptr<HeadUnit<T>> make_head(const LayerContext<T>& context, const Dec
 
 template std::unique_ptr<HeadUnit<float>> make_head(const LayerContext<float>&, const Deck&,
                                                     std::shared_ptr<Weight<float>>);
+template std::unique_ptr<HeadUnit<kernels::bf16>> make_head(const LayerContext<kernels::bf16>&, const Deck&,
+                                                            std::shared_ptr<Weight<kernels::bf16>>);
 template std::unique_ptr<HeadUnit<double>> make_head(const LayerContext<double>&, const Deck&,
                                                      std::shared_ptr<Weight<double>>);
 

@@ -111,5 +111,6 @@ std::vector<std::unique_ptr<Unit<T>>> make_mlp(const LayerContext<T>& context, c
 
 template std::vector<std::unique_ptr<Unit<float>>> make_mlp(const LayerContext<float>&, const Deck&);
 template std::vector<std::unique_ptr<Unit<double>>> make_mlp(const LayerContext<double>&, const Deck&);
+template std::vector<std::unique_ptr<Unit<kernels::bf16>>> make_mlp(const LayerContext<kernels::bf16>&, const Deck&);
 
 }  // namespace fourfold

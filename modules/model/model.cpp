@@ -118,5 +118,6 @@ std::vector<AttentionCache<T>> Model<T>::make_caches(Index capacity) {
 
 template class Model<float>;
 template class Model<double>;
+template class Model<kernels::bf16>;
 
 }  // namespace fourfold

@@ -41,5 +41,6 @@ double clip_factor(double clip, double norm) {
 
 template class GradientNorm<float>;
 template class GradientNorm<double>;
+template class GradientNorm<kernels::bf16>;
 
 }  // namespace fourfold

@@ -6,6 +6,7 @@
 
 #include "kernels/update.hpp"
 #include "kernels/vector.hpp"
+#include "tensor/number.hpp"
 
 namespace fourfold {
 
@@ -29,14 +30,18 @@ Optimizer<T>::Optimizer(const OptimizerDeck& deck, const NumericsDeck& numerics,
   const bool second = deck.kind == OptimizerKind::adamw || deck.kind == OptimizerKind::lamb;
   if (deck.kind != OptimizerKind::sgd) make_states(pool, first_, "m");
   if (second) make_states(pool, second_, "v");
+  if (!kernels::kStoredAsComputed<T>) {
+    make_states(pool, masters_, "master");
+    copy_to_masters();
+  }
   make_runs();
 }
 
 template <class T>
-void Optimizer<T>::make_states(Pool& pool, std::vector<Tensor<T>>& tensors, const char* kind) {
+void Optimizer<T>::make_states(Pool& pool, std::vector<Tensor<A>>& tensors, const char* kind) {
   for (std::size_t g = 0; g < store_.groups().size(); ++g) {
     tensors.emplace_back(pool, MemoryTag::optimizer, 1, plan_.group(g).mine.size());
-    kernels::fill<T>(Space(), T{0}, tensors.back().vector());
+    kernels::fill<A>(Space(), A{0}, tensors.back().vector());
   }
   for (const Param<T>& param : store_.params()) {
     const auto group = static_cast<std::size_t>(param.group);
@@ -45,6 +50,15 @@ void Optimizer<T>::make_states(Pool& pool, std::vector<Tensor<T>>& tensors, cons
     const Index begin = range.empty() ? 0 : param.group_offset + range.begin - plan.mine.begin;
     states_.push_back({kind, &param, part_of_shard(param.spec.shard, range), plan.copies,
                        slice(tensors[group], begin, range.size())});
+  }
+}
+
+// 0 + value: exact.
+template <class T>
+void Optimizer<T>::copy_to_masters() {
+  for (std::size_t g = 0; g < masters_.size(); ++g) {
+    const Range mine = plan_.group(g).mine;
+    kernels::add<T, A>(Space(), slice(store_.groups()[g].values, mine.begin, mine.size()), masters_[g].vector());
   }
 }
 
@@ -76,25 +90,32 @@ void Optimizer<T>::make_runs() {
 }
 
 template <class T>
-kernels::Vector<T> Optimizer<T>::in_part(const std::vector<Tensor<T>>& tensors, const Run& run) const {
+kernels::Vector<kernels::Acc<T>> Optimizer<T>::in_part(const std::vector<Tensor<A>>& tensors, const Run& run) const {
   return slice(tensors[run.group], run.begin - plan_.group(run.group).mine.begin, run.size);
 }
 
 template <class T>
+kernels::Vector<kernels::Acc<T>> Optimizer<T>::masters(const Run& run) const {
+  if constexpr (kernels::kStoredAsComputed<T>) {
+    return slice(store_.groups()[run.group].values, run.begin, run.size);
+  } else {
+    return in_part(masters_, run);
+  }
+}
+
+template <class T>
 std::vector<double> Optimizer<T>::norms(double scale) const {
-  using A = kernels::Acc<T>;
   const Space space;
   std::vector<double> both = sums_.compute(2, [&](const Param<T>& param, Range range, double* sums) {
     if (!param.decays || range.empty()) return;
     const auto group = static_cast<std::size_t>(param.group);
-    const Index begin = param.group_offset + range.begin;
-    sums[0] += kernels::sum_squares<T>(space, kernels::Vector<const T>(param.value.data() + range.begin, range.size()));
+    const Run run{group, param.group_offset + range.begin, range.size()};
+    sums[0] += kernels::sum_squares<A>(space, masters(run));
     if (deck_.kind == OptimizerKind::lars) {
       sums[1] +=
           kernels::sum_squares<A>(space, kernels::Vector<const A>(param.grad.data() + range.begin, range.size()));
     } else {
-      const T* u = direction_[group].data() + begin - plan_.group(group).mine.begin;
-      sums[1] += kernels::sum_squares<T>(space, kernels::Vector<const T>(u, range.size()));
+      sums[1] += kernels::sum_squares<A>(space, in_part(direction_, run));
     }
   });
   for (double& sum : both) sum = std::sqrt(sum);
@@ -107,7 +128,6 @@ std::vector<double> Optimizer<T>::norms(double scale) const {
 template <class T>
 void Optimizer<T>::update(std::int64_t step, double rate, double scale) {
   store_.finish_gathers();  // of groups that nobody used since the last step: they are about to change
-  using A = kernels::Acc<T>;
   const Space space;
   const auto gradient = [&](const Run& run) {
     return kernels::Vector<const A>(store_.groups()[run.group].grads.data() + run.begin, run.size);
@@ -120,8 +140,7 @@ void Optimizer<T>::update(std::int64_t step, double rate, double scale) {
       direction_.emplace_back(pool_, MemoryTag::optimizer, 1, plan_.group(g).mine.size());
     }
     for (const Run& run : runs_) {
-      const kernels::Vector<const T> w(store_.groups()[run.group].values.data() + run.begin, run.size);
-      kernels::lamb_direction<T>(space, gradient(run), scale, options(run), w, in_part(first_, run),
+      kernels::lamb_direction<A>(space, gradient(run), scale, options(run), masters(run), in_part(first_, run),
                                  in_part(second_, run), in_part(direction_, run));
     }
   }
@@ -129,7 +148,8 @@ void Optimizer<T>::update(std::int64_t step, double rate, double scale) {
 
   for (const Run& run : runs_) {
     const kernels::Vector<const A> grad = gradient(run);
-    const kernels::Vector<T> w = slice(store_.groups()[run.group].values, run.begin, run.size);
+    const kernels::Vector<T> values = slice(store_.groups()[run.group].values, run.begin, run.size);
+    const kernels::Weights<T> w(masters(run), values);
     const double weight = run.adapts ? norms_of[2 * run.tensor] : 0.0;
     const double other = run.adapts ? norms_of[2 * run.tensor + 1] : 0.0;
     const bool adapt = weight > 0 && other > 0;
@@ -152,7 +172,7 @@ void Optimizer<T>::update(std::int64_t step, double rate, double scale) {
         kernels::step_along<T>(space, adapt ? rate * weight / other : rate, in_part(direction_, run), w);
         break;
     }
-    if (numerics_.snap) kernels::snap<T>(space, *numerics_.snap, w);
+    if (numerics_.snap) kernels::snap<T>(space, *numerics_.snap, values);
   }
   direction_.clear();
 }
@@ -163,8 +183,7 @@ void gather_values(const UpdatePlan& plan, ParamStore<T>& store, ValueGather whe
   for (std::size_t g = 0; g < store.groups().size(); ++g) {
     if (!plan.group(g).sharded) continue;
     ParamGroup<T>& group = store.groups()[g];
-    const std::span<T> values(group.values.data(), static_cast<std::size_t>(group.values.size()));
-    *group.arriving = start_gather_parts<T>(plan.group(g), values, Phase::update);
+    *group.arriving = start_gather_parts<Wire<T>>(plan.group(g), wire(group.values.vector()), Phase::update);
   }
   if (when == ValueGather::eager) store.finish_gathers();
 }
@@ -172,16 +191,20 @@ void gather_values(const UpdatePlan& plan, ParamStore<T>& store, ValueGather whe
 template <class T>
 std::int64_t Optimizer<T>::update_bytes() const {
   std::int64_t bytes = 0;
-  for (const Run& run : runs_) bytes += run.size * static_cast<std::int64_t>(sizeof(kernels::Acc<T>) + 2 * sizeof(T));
+  // bf16 values are written only; their masters are among the states.
+  constexpr std::int64_t kWeight = kernels::kStoredAsComputed<T> ? 2 * sizeof(T) : sizeof(T);
+  for (const Run& run : runs_) bytes += run.size * (static_cast<std::int64_t>(sizeof(A)) + kWeight);
   for (const State& state : states_) {
-    bytes += static_cast<std::int64_t>(state.values.extent(0) * 2 * sizeof(T));
+    bytes += static_cast<std::int64_t>(state.values.extent(0) * 2 * sizeof(A));
   }
   return bytes;
 }
 
 template class Optimizer<float>;
 template class Optimizer<double>;
+template class Optimizer<kernels::bf16>;
 template void gather_values<float>(const UpdatePlan&, ParamStore<float>&, ValueGather);
 template void gather_values<double>(const UpdatePlan&, ParamStore<double>&, ValueGather);
+template void gather_values<kernels::bf16>(const UpdatePlan&, ParamStore<kernels::bf16>&, ValueGather);
 
 }  // namespace fourfold

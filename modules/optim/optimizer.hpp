@@ -1,6 +1,7 @@
 // SGD, momentum, AdamW, LARS and LAMB on this rank's part of the parameters' flat buffers (formulas:
-// kernels/update.hpp). Weight decay only on parameters that decay (two or more dims); LARS and LAMB adapt the rate of
-// those alone, tensor by tensor, with the norms of the whole logical tensors.
+// kernels/update.hpp), in Acc<T>: bf16 weights follow fp32 masters. Weight decay only on parameters that decay (two or
+// more dims); LARS and LAMB adapt the rate of those alone, tensor by tensor, with the norms of the whole logical
+// tensors.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +18,20 @@ namespace fourfold {
 // The dyadic deck: `numerics.snap` is the number of bits that weights keep after their update.
 template <class T>
 class Optimizer {
+  using A = kernels::Acc<T>;
+
  public:
   // One parameter's part of one kind of state; a checkpoint holds it as /optimizer/KIND/NAME.
   struct State {
-    std::string kind;  // "m", "v"; momentum and lars keep their velocity in "m"
+    std::string kind;  // "m", "v", and "master" of bf16; momentum and lars keep their velocity in "m"
     const Param<T>* param = nullptr;
     Shard shard;                           // of the parameter's logical tensor; empty where another rank has it
     const Communicator* copies = nullptr;  // the ranks with the same elements; nullptr: this one alone
-    kernels::Vector<T> values;
+    kernels::Vector<A> values;
   };
 
-  // State of this rank's part is allocated (MemoryTag::optimizer, as lamb's direction is while an update lasts) and
-  // zero. Keeps references to `plan`, `sums` and `store`.
+  // State of this rank's part is allocated (MemoryTag::optimizer, as lamb's direction is while an update lasts):
+  // moments are zero, masters equal to the values. Keeps references to `plan`, `sums` and `store`.
   Optimizer(const OptimizerDeck& deck, const NumericsDeck& numerics, const UpdatePlan& plan, const TensorSums<T>& sums,
             ParamStore<T>& store, Pool& pool);
 
@@ -54,8 +57,10 @@ class Optimizer {
   };
 
   void make_runs();
-  void make_states(Pool& pool, std::vector<Tensor<T>>& tensors, const char* kind);
-  kernels::Vector<T> in_part(const std::vector<Tensor<T>>& tensors, const Run& run) const;
+  void make_states(Pool& pool, std::vector<Tensor<A>>& tensors, const char* kind);
+  void copy_to_masters();
+  kernels::Vector<A> in_part(const std::vector<Tensor<A>>& tensors, const Run& run) const;
+  kernels::Vector<A> masters(const Run& run) const;  // what the update is made on
   // |w| and |g| (lars), |w| and |u| (lamb) of every tensor, by TensorSums.
   std::vector<double> norms(double scale) const;
 
@@ -66,8 +71,9 @@ class Optimizer {
   ParamStore<T>& store_;
   Pool& pool_;
   std::vector<Run> runs_;
-  std::vector<Tensor<T>> first_, second_;  // per group; empty where the kind has none
-  std::vector<Tensor<T>> direction_;       // per group, of lamb, while a step lasts
+  std::vector<Tensor<A>> first_, second_;  // per group; empty where the kind has none
+  std::vector<Tensor<A>> masters_;         // per group; empty where values are stored as computed
+  std::vector<Tensor<A>> direction_;       // per group, of lamb, while a step lasts
   std::vector<State> states_;
 };
 

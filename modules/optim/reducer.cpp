@@ -77,5 +77,6 @@ void Reducer<T>::check_range() const {
 
 template class Reducer<float>;
 template class Reducer<double>;
+template class Reducer<kernels::bf16>;
 
 }  // namespace fourfold

@@ -68,7 +68,9 @@ std::vector<double> TensorSums<T>::compute(std::size_t kinds, const Local& local
 
 template Range range_in_part<float>(const Param<float>&, const GroupPlan&);
 template Range range_in_part<double>(const Param<double>&, const GroupPlan&);
+template Range range_in_part<kernels::bf16>(const Param<kernels::bf16>&, const GroupPlan&);
 template class TensorSums<float>;
 template class TensorSums<double>;
+template class TensorSums<kernels::bf16>;
 
 }  // namespace fourfold

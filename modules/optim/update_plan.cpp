@@ -81,6 +81,7 @@ UpdatePlan::UpdatePlan(const Deck& deck, const GridComms& comms, const ParamStor
 
 template UpdatePlan::UpdatePlan(const Deck&, const GridComms&, const ParamStore<float>&);
 template UpdatePlan::UpdatePlan(const Deck&, const GridComms&, const ParamStore<double>&);
+template UpdatePlan::UpdatePlan(const Deck&, const GridComms&, const ParamStore<kernels::bf16>&);
 
 // Groups of one rank take no part in a sum: no communicator.
 const Communicator* UpdatePlan::made(const Communicator& parent, const std::vector<int>& ranks,
@@ -236,6 +237,7 @@ Pending start_gather_parts(const GroupPlan& plan, std::span<A> buffer, Phase pha
   template Pending start_gather_parts<A>(const GroupPlan&, std::span<A>, Phase);
 FOURFOLD_PARTS(float)
 FOURFOLD_PARTS(double)
+template Pending start_gather_parts<std::uint16_t>(const GroupPlan&, std::span<std::uint16_t>, Phase);  // bf16 values
 #undef FOURFOLD_PARTS
 
 }  // namespace fourfold

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "kernels/permute.hpp"
+#include "tensor/number.hpp"
 
 namespace fourfold {
 
@@ -54,9 +55,10 @@ LayoutGather<T>::LayoutGather(const Communicator& group, Pool& pool, std::vector
 }
 
 template <class T>
-Tensor<T> LayoutGather<T>::reordered(const TokenLayout& from, const Tensor<T>& x, const TokenLayout& to) const {
-  Tensor<T> y(*pool_, MemoryTag::activations, to.rows(), to.width);
-  copy_layout<T>(from, x.vector(), to, y.vector());
+template <class E>
+Tensor<E> LayoutGather<T>::reordered(const TokenLayout& from, const Tensor<E>& x, const TokenLayout& to) const {
+  Tensor<E> y(*pool_, MemoryTag::activations, to.rows(), to.width);
+  copy_layout<E>(from, x.vector(), to, y.vector());
   return y;
 }
 
@@ -65,8 +67,7 @@ Tensor<T> LayoutGather<T>::gather(const Tensor<T>& part, Phase phase) const {
   if (group_->size() == 1) return reordered(parts_[0], part, whole_);
   const Tensor<T> parts(*pool_, MemoryTag::buffers, 1, whole_.size());
   Space().fence();
-  all_gather<T>(*group_, {part.data(), static_cast<std::size_t>(part.size())},
-                {parts.data(), static_cast<std::size_t>(parts.size())}, sizes_, phase);
+  all_gather<Wire<T>>(*group_, wire<const T>(part.data(), part.size()), wire(parts.vector()), sizes_, phase);
   Tensor<T> whole(*pool_, MemoryTag::activations, whole_.rows(), whole_.width);
   Index begin = 0;
   for (const TokenLayout& from : parts_) {
@@ -77,24 +78,25 @@ Tensor<T> LayoutGather<T>::gather(const Tensor<T>& part, Phase phase) const {
 }
 
 template <class T>
-std::pair<Tensor<T>, Pending> LayoutGather<T>::start_scatter_sum(const Tensor<T>& whole, Phase phase) const {
+std::pair<Tensor<kernels::Acc<T>>, Pending> LayoutGather<T>::start_scatter_sum(const Tensor<kernels::Acc<T>>& whole,
+                                                                               Phase phase) const {
+  using A = kernels::Acc<T>;
   if (group_->size() == 1) return {reordered(whole_, whole, parts_[0]), Pending()};
-  const Tensor<T> parts(*pool_, MemoryTag::buffers, 1, whole_.size());
+  const Tensor<A> parts(*pool_, MemoryTag::buffers, 1, whole_.size());
   Index begin = 0;
   for (const TokenLayout& to : parts_) {
-    copy_layout<T>(whole_, whole.vector(), to, kernels::Vector<T>(parts.data() + begin, to.size()));
+    copy_layout<A>(whole_, whole.vector(), to, kernels::Vector<A>(parts.data() + begin, to.size()));
     begin += to.size();
   }
-  Tensor<T> part(*pool_, MemoryTag::activations, mine().rows(), mine().width);
+  Tensor<A> part(*pool_, MemoryTag::activations, mine().rows(), mine().width);
   Space().fence();
-  auto pending = std::make_shared<Pending>(
-      start_reduce_scatter_sum<T>(*group_, {parts.data(), static_cast<std::size_t>(parts.size())},
-                                  {part.data(), static_cast<std::size_t>(part.size())}, sizes_, summation_, phase));
+  auto pending = std::make_shared<Pending>(start_reduce_scatter_sum<A>(
+      *group_, wire<const A>(parts.data(), parts.size()), wire(part.vector()), sizes_, summation_, phase));
   return {part, Pending([pending, parts] { pending->wait(); })};  // the packed parts live until then
 }
 
 template <class T>
-Tensor<T> LayoutGather<T>::scatter_sum(const Tensor<T>& whole, Phase phase) const {
+Tensor<kernels::Acc<T>> LayoutGather<T>::scatter_sum(const Tensor<kernels::Acc<T>>& whole, Phase phase) const {
   auto [part, pending] = start_scatter_sum(whole, phase);
   pending.wait();
   return part;
@@ -103,7 +105,10 @@ Tensor<T> LayoutGather<T>::scatter_sum(const Tensor<T>& whole, Phase phase) cons
 template void copy_layout(const TokenLayout&, kernels::Vector<const float>, const TokenLayout&, kernels::Vector<float>);
 template void copy_layout(const TokenLayout&, kernels::Vector<const double>, const TokenLayout&,
                           kernels::Vector<double>);
+template void copy_layout(const TokenLayout&, kernels::Vector<const kernels::bf16>, const TokenLayout&,
+                          kernels::Vector<kernels::bf16>);
 template class LayoutGather<float>;
 template class LayoutGather<double>;
+template class LayoutGather<kernels::bf16>;
 
 }  // namespace fourfold

@@ -34,7 +34,7 @@ void copy_layout(const TokenLayout& from, kernels::Vector<const T> source, const
 
 // One layout a rank of `group`, disjoint, whose union is `whole`.
 //   gather        a part on each rank -> the whole on every rank            (adjoint: scatter_sum)
-//   scatter_sum   partial wholes -> each rank's part of their sum           (adjoint: gather)
+//   scatter_sum   partial wholes -> each rank's part of their sum           (adjoint: gather); in Acc<T>
 template <class T>
 class LayoutGather {
  public:
@@ -42,12 +42,14 @@ class LayoutGather {
                Summation summation);
 
   Tensor<T> gather(const Tensor<T>& part, Phase phase) const;
-  Tensor<T> scatter_sum(const Tensor<T>& whole, Phase phase) const;
+  Tensor<kernels::Acc<T>> scatter_sum(const Tensor<kernels::Acc<T>>& whole, Phase phase) const;
   // The same under way: the part is complete when the Pending is.
-  std::pair<Tensor<T>, Pending> start_scatter_sum(const Tensor<T>& whole, Phase phase) const;
+  std::pair<Tensor<kernels::Acc<T>>, Pending> start_scatter_sum(const Tensor<kernels::Acc<T>>& whole,
+                                                                Phase phase) const;
 
  private:
-  Tensor<T> reordered(const TokenLayout& from, const Tensor<T>& x, const TokenLayout& to) const;
+  template <class E>
+  Tensor<E> reordered(const TokenLayout& from, const Tensor<E>& x, const TokenLayout& to) const;
   const TokenLayout& mine() const { return parts_[static_cast<std::size_t>(group_->rank())]; }
 
   const Communicator* group_;

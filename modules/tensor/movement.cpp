@@ -1,28 +1,20 @@
 #include "tensor/movement.hpp"
 
 #include "grid/partition.hpp"
+#include "tensor/number.hpp"
 
 namespace fourfold {
 
-namespace {
-
-template <class T>
-std::span<T> span_of(const kernels::Vector<T>& x) {
-  return {x.data(), x.extent(0)};
+template <class A>
+void sum_over(const Communicator& group, const Tensor<A>& x, Summation summation, Phase phase) {
+  Space().fence();
+  all_reduce_sum<A>(group, wire(x.vector()), summation, phase);
 }
 
-}  // namespace
-
-template <class T>
-void sum_over(const Communicator& group, const Tensor<T>& x, Summation summation, Phase phase) {
+template <class A>
+Pending start_sum_over(const Communicator& group, const Tensor<A>& x, Summation summation, Phase phase) {
   Space().fence();
-  all_reduce_sum<T>(group, {x.data(), static_cast<std::size_t>(x.size())}, summation, phase);
-}
-
-template <class T>
-Pending start_sum_over(const Communicator& group, const Tensor<T>& x, Summation summation, Phase phase) {
-  Space().fence();
-  return start_all_reduce_sum<T>(group, {x.data(), static_cast<std::size_t>(x.size())}, summation, phase);
+  return start_all_reduce_sum<A>(group, wire(x.vector()), summation, phase);
 }
 
 template <class T>
@@ -33,14 +25,15 @@ Gather<T>::Gather(const Communicator& group, Index total, Summation summation) :
 template <class T>
 Pending Gather<T>::start_forward(kernels::Vector<const T> mine, kernels::Vector<T> whole, Phase phase) const {
   Space().fence();
-  return start_all_gather<T>(*group_, span_of<const T>(mine), span_of<T>(whole), sizes_, phase);
+  return start_all_gather<Wire<T>>(*group_, wire(mine), wire(whole), sizes_, phase);
 }
 
 template <class T>
-Pending Gather<T>::start_adjoint(kernels::Vector<const T> whole, kernels::Vector<T> mine) const {
+Pending Gather<T>::start_adjoint(kernels::Vector<const kernels::Acc<T>> whole,
+                                 kernels::Vector<kernels::Acc<T>> mine) const {
   Space().fence();
-  return start_reduce_scatter_sum<T>(*group_, span_of<const T>(whole), span_of<T>(mine), sizes_, summation_,
-                                     Phase::backward);
+  return start_reduce_scatter_sum<kernels::Acc<T>>(*group_, wire(whole), wire(mine), sizes_, summation_,
+                                                   Phase::backward);
 }
 
 template void sum_over<float>(const Communicator&, const Tensor<float>&, Summation, Phase);
@@ -49,5 +42,6 @@ template Pending start_sum_over<float>(const Communicator&, const Tensor<float>&
 template Pending start_sum_over<double>(const Communicator&, const Tensor<double>&, Summation, Phase);
 template class Gather<float>;
 template class Gather<double>;
+template class Gather<kernels::bf16>;
 
 }  // namespace fourfold

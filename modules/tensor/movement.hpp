@@ -14,19 +14,21 @@
 
 namespace fourfold {
 
+// Sums are made in the type of accumulation, whatever the compute type T: A is Acc<T>.
+//
 // The same sum serves Copy's adjoint and Sum's forward: in place, over the group.
-template <class T>
-void sum_over(const Communicator& group, const Tensor<T>& x, Summation summation, Phase phase);
-template <class T>
-Pending start_sum_over(const Communicator& group, const Tensor<T>& x, Summation summation, Phase phase);
+template <class A>
+void sum_over(const Communicator& group, const Tensor<A>& x, Summation summation, Phase phase);
+template <class A>
+Pending start_sum_over(const Communicator& group, const Tensor<A>& x, Summation summation, Phase phase);
 
 // Replicas of x over the group. forward is free.
-template <class T>
+template <class A>
 class Copy {
  public:
   Copy(const Communicator& group, Summation summation) : group_(&group), summation_(summation) {}
-  void adjoint(const Tensor<T>& dx) const { start_adjoint(dx).wait(); }
-  Pending start_adjoint(const Tensor<T>& dx) const { return start_sum_over(*group_, dx, summation_, Phase::backward); }
+  void adjoint(const Tensor<A>& dx) const { start_adjoint(dx).wait(); }
+  Pending start_adjoint(const Tensor<A>& dx) const { return start_sum_over(*group_, dx, summation_, Phase::backward); }
   int ranks() const { return group_->size(); }
 
  private:
@@ -35,11 +37,11 @@ class Copy {
 };
 
 // Partial results to their sum. adjoint is free.
-template <class T>
+template <class A>
 class Sum {
  public:
   Sum(const Communicator& group, Summation summation) : group_(&group), summation_(summation) {}
-  void forward(const Tensor<T>& y) const { sum_over(*group_, y, summation_, Phase::forward); }
+  void forward(const Tensor<A>& y) const { sum_over(*group_, y, summation_, Phase::forward); }
   int ranks() const { return group_->size(); }
 
  private:
@@ -55,7 +57,7 @@ class Gather {
   // part: this rank's elements; whole: total elements. `phase`: forward, or backward where weights are gathered again.
   Pending start_forward(kernels::Vector<const T> part, kernels::Vector<T> whole, Phase phase) const;
   // part = this rank's elements of the sum over ranks of `whole`.
-  Pending start_adjoint(kernels::Vector<const T> whole, kernels::Vector<T> part) const;
+  Pending start_adjoint(kernels::Vector<const kernels::Acc<T>> whole, kernels::Vector<kernels::Acc<T>> part) const;
   int ranks() const { return group_->size(); }
 
  private:

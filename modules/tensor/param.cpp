@@ -95,5 +95,6 @@ void ParamStore<T>::finish_gathers() {
 
 template class ParamStore<float>;
 template class ParamStore<double>;
+template class ParamStore<kernels::bf16>;
 
 }  // namespace fourfold

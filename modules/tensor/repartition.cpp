@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "kernels/permute.hpp"
+#include "tensor/number.hpp"
 
 namespace fourfold {
 
@@ -119,8 +120,8 @@ Tensor<T> Repartition<T>::exchange(const std::vector<Piece>& send, const std::ve
     at += size;
   }
   Space().fence();
-  all_to_all<T>(*group_, {packed.data(), static_cast<std::size_t>(sent)}, send_sizes,
-                {arrived.data(), static_cast<std::size_t>(received)}, receive_sizes, phase);
+  all_to_all<Wire<T>>(*group_, wire<const T>(packed.data(), sent), send_sizes, wire(arrived.data(), received),
+                      receive_sizes, phase);
   return arrived;
 }
 
@@ -169,5 +170,6 @@ std::vector<Box> halo_windows(const std::vector<std::int64_t>& shape, std::size_
 
 template class Repartition<float>;
 template class Repartition<double>;
+template class Repartition<kernels::bf16>;
 
 }  // namespace fourfold

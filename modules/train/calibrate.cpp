@@ -70,7 +70,9 @@ double best_rate(const ProductShape& shape, Pool& pool) {
   const Tensor<T> x(pool, MemoryTag::buffers, shape.m, shape.k);
   const Tensor<T> w(pool, MemoryTag::buffers, shape.n, shape.k);
   const Tensor<T> y(pool, MemoryTag::buffers, shape.m, shape.n);
+  const Tensor<kernels::Acc<T>> dw(pool, MemoryTag::buffers, shape.n, shape.k);
   for (const Tensor<T>& tensor : {x, w, y}) kernels::fill<T>(space, T{1}, tensor.vector());
+  kernels::fill<kernels::Acc<T>>(space, 0, dw.vector());
   const auto time = [&](const auto& product) {
     product();  // the library makes its code
     double best = std::numeric_limits<double>::infinity();
@@ -84,8 +86,8 @@ double best_rate(const ProductShape& shape, Pool& pool) {
   };
   const double forward = time([&] { kernels::linear_forward<T>(space, x.matrix(), w.matrix(), y.matrix()); });
   const double input = time([&] { kernels::linear_backward_input<T>(space, y.matrix(), w.matrix(), x.matrix()); });
-  const double weight =
-      time([&] { kernels::linear_backward_weight<T>(space, y.matrix(), x.matrix(), w.matrix(), kernels::Write::add); });
+  const double weight = time(
+      [&] { kernels::linear_backward_weight<T>(space, y.matrix(), x.matrix(), dw.matrix(), kernels::Write::add); });
   return shape.flops() / std::min({forward, input, weight});
 }
 
@@ -104,5 +106,6 @@ double measure_ceiling(const Deck& deck, const Communicator& world) {
 
 template double measure_ceiling<float>(const Deck&, const Communicator&);
 template double measure_ceiling<double>(const Deck&, const Communicator&);
+template double measure_ceiling<kernels::bf16>(const Deck&, const Communicator&);
 
 }  // namespace fourfold

@@ -39,6 +39,8 @@ std::optional<EvalReport> evaluate(Model<T>& model, const Loader& loader, const 
 
 template std::optional<EvalReport> evaluate<float>(Model<float>&, const Loader&, const GridComms&, Pool&,
                                                    const EvalProgress&);
+template std::optional<EvalReport> evaluate<kernels::bf16>(Model<kernels::bf16>&, const Loader&, const GridComms&,
+                                                           Pool&, const EvalProgress&);
 template std::optional<EvalReport> evaluate<double>(Model<double>&, const Loader&, const GridComms&, Pool&,
                                                     const EvalProgress&);
 

@@ -303,5 +303,6 @@ ExitCode train(const Deck& deck, const GridComms& comms, Pool& pool, const Train
 
 template ExitCode train<float>(const Deck&, const GridComms&, Pool&, const TrainOptions&);
 template ExitCode train<double>(const Deck&, const GridComms&, Pool&, const TrainOptions&);
+template ExitCode train<kernels::bf16>(const Deck&, const GridComms&, Pool&, const TrainOptions&);
 
 }  // namespace fourfold

@@ -90,5 +90,6 @@ MicroBatch<T> make_micro_batch(const Deck& deck, const GridComms& comms, const B
 
 template MicroBatch<float> make_micro_batch<float>(const Deck&, const GridComms&, const Batch&, Pool&);
 template MicroBatch<double> make_micro_batch<double>(const Deck&, const GridComms&, const Batch&, Pool&);
+template MicroBatch<kernels::bf16> make_micro_batch<kernels::bf16>(const Deck&, const GridComms&, const Batch&, Pool&);
 
 }  // namespace fourfold

@@ -124,6 +124,8 @@ checkpoint::Committed load_parameters(Model<T>& model, const Deck& deck, const G
 }
 
 template checkpoint::Committed load_parameters<float>(Model<float>&, const Deck&, const GridComms&, const std::string&);
+template checkpoint::Committed load_parameters<kernels::bf16>(Model<kernels::bf16>&, const Deck&, const GridComms&,
+                                                              const std::string&);
 template checkpoint::Committed load_parameters<double>(Model<double>&, const Deck&, const GridComms&,
                                                        const std::string&);
 

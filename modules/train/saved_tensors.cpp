@@ -1,7 +1,6 @@
 #include "train/saved_tensors.hpp"
 
 #include <string>
-#include <type_traits>
 
 namespace fourfold {
 
@@ -11,6 +10,8 @@ template <class T>
 constexpr checkpoint::ElementType kElement = checkpoint::ElementType::fp64;
 template <>
 constexpr checkpoint::ElementType kElement<float> = checkpoint::ElementType::fp32;
+template <>
+constexpr checkpoint::ElementType kElement<kernels::bf16> = checkpoint::ElementType::bf16;
 
 }  // namespace
 
@@ -31,37 +32,39 @@ SavedTensors<T>::SavedTensors(ParamStore<T>& params, const Optimizer<T>* optimiz
 
 template <class T>
 void SavedTensors<T>::add_gradients(const UpdatePlan& plan) {
-  static_assert(std::is_same_v<kernels::Acc<T>, T>, "gradients are kept in the type of the values");
   for (const Param<T>& param : params_.params()) {
     const GroupPlan& group = plan.group(static_cast<std::size_t>(param.group));
     const Range range = range_in_part(param, group);
     add("/gradients/" + param.spec.name, part_of_shard(param.spec.shard, range), param.spec.owner, group.copies,
-        kernels::Vector<T>(param.grad.data() + range.begin, range.size()));
+        kernels::Vector<kernels::Acc<T>>(param.grad.data() + range.begin, range.size()));
   }
 }
 
 template <class T>
+template <class E>
 void SavedTensors<T>::add(const std::string& name, const Shard& shard, bool owner, const Communicator* copies,
-                          kernels::Vector<T> values) {
+                          kernels::Vector<E> values) {
   Range owned;
   if (owner) owned = copies == nullptr ? Range{0, shard.size()} : part(shard.size(), copies->size(), copies->rank());
-  device_.push_back(values);
-  host_.push_back(Kokkos::create_mirror_view(values));
-  shards_.push_back({name, kElement<T>, shard, host_.back().data(), owned});
+  const auto host = Kokkos::create_mirror_view(values);
+  copies_.push_back(
+      {[host, values] { Kokkos::deep_copy(host, values); }, [host, values] { Kokkos::deep_copy(values, host); }});
+  shards_.push_back({name, kElement<E>, shard, host.data(), owned});
 }
 
 template <class T>
 void SavedTensors<T>::to_host() const {
   params_.finish_gathers();
-  for (std::size_t i = 0; i < host_.size(); ++i) Kokkos::deep_copy(host_[i], device_[i]);
+  for (const Copies& tensor : copies_) tensor.to_host();
 }
 
 template <class T>
 void SavedTensors<T>::to_device() const {
-  for (std::size_t i = 0; i < host_.size(); ++i) Kokkos::deep_copy(device_[i], host_[i]);
+  for (const Copies& tensor : copies_) tensor.to_device();
 }
 
 template class SavedTensors<float>;
 template class SavedTensors<double>;
+template class SavedTensors<kernels::bf16>;
 
 }  // namespace fourfold

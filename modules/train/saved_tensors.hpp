@@ -2,6 +2,7 @@
 // /optimizer/KIND/NAME.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "checkpoint/checkpoint.hpp"
@@ -26,14 +27,16 @@ class SavedTensors {
   void to_device() const;  // after a load
 
  private:
-  using Host = typename kernels::Vector<T>::HostMirror;
+  struct Copies {
+    std::function<void()> to_host, to_device;  // each holds both views
+  };
   // `copies`: the ranks with the same elements (nullptr: this one alone); each writes its part of them.
+  template <class E>
   void add(const std::string& name, const Shard& shard, bool owner, const Communicator* copies,
-           kernels::Vector<T> values);
+           kernels::Vector<E> values);
 
   ParamStore<T>& params_;
-  std::vector<kernels::Vector<T>> device_;
-  std::vector<Host> host_;
+  std::vector<Copies> copies_;
   std::vector<checkpoint::NamedShard> shards_;
 };
 

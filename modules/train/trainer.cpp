@@ -166,5 +166,6 @@ double Trainer<T>::global_loss(const LossSum& mine, std::int64_t targets) const 
 
 template class Trainer<float>;
 template class Trainer<double>;
+template class Trainer<kernels::bf16>;
 
 }  // namespace fourfold

@@ -23,9 +23,18 @@ using test::normal_numbers;
 using test::numeric_gradient;
 using test::widened;
 
-// Rounding of a sum of k products of order one, relative to the largest entry.
-template <class T>
-constexpr double kTolerance = std::is_same_v<T, float> ? 2e-6 : 1e-14;
+// The result's rounding of a sum of k products of order one, relative to the largest entry.
+template <class C>
+constexpr double kTolerance = std::is_same_v<C, bf16>    ? 0x1p-8
+                              : std::is_same_v<C, float> ? 2e-6
+                                                         : 1e-14;
+
+// Operands and result.
+template <class T, class C>
+struct Types {
+  using Operand = T;
+  using Result = C;
+};
 
 struct Case {
   bool transpose_a, transpose_b;
@@ -38,9 +47,9 @@ std::string name(const Case& s) {
 }
 
 // C (+)= op(A) op(B) by plain loops in fp64 on what the kernel is given.
-template <class T>
+template <class T, class C>
 std::vector<double> plain(const Case& s, const std::vector<T>& a, Index lda, const std::vector<T>& b, Index ldb,
-                          const std::vector<T>& c, Index ldc, bool add) {
+                          const std::vector<C>& c, Index ldc, bool add) {
   std::vector<double> result(c.begin(), c.end());
   for (Index i = 0; i < s.m; ++i) {
     for (Index j = 0; j < s.n; ++j) {
@@ -55,18 +64,20 @@ std::vector<double> plain(const Case& s, const std::vector<T>& a, Index lda, con
   return result;
 }
 
-template <class T>
+template <class T, class C = T>
 void check(const Case& s, Write write, bool reference) {
+  if (!std::is_same_v<C, Acc<T>> && write == Write::add) return;  // not offered
   const Index lda = (s.transpose_a ? s.m : s.k) + s.padding, ldb = (s.transpose_b ? s.k : s.n) + s.padding;
   const Index ldc = s.n + s.padding;
   const auto a = cast_to<T>(normal_numbers((s.transpose_a ? s.k : s.m) * lda, 1));
   const auto b = cast_to<T>(normal_numbers((s.transpose_b ? s.n : s.k) * ldb, 2));
-  const auto c = cast_to<T>(normal_numbers(s.m * ldc, 3));
-  const DeviceArray<T> da(a), db(b), dc(c);
-  const auto call = reference ? gemm_reference<T> : gemm<T>;
+  const auto c = cast_to<C>(normal_numbers(s.m * ldc, 3));
+  const DeviceArray<T> da(a), db(b);
+  const DeviceArray<C> dc(c);
+  const auto call = reference ? gemm_reference<T, C> : gemm<T, C>;
   call(Space(), s.transpose_a, s.transpose_b, s.m, s.n, s.k, da.data(), lda, db.data(), ldb, dc.data(), ldc, write);
   // The comparison covers the padding of C, which must stay as it was.
-  expect_close(dc.host(), plain(s, a, lda, b, ldb, c, ldc, write == Write::add), kTolerance<T>,
+  expect_close(dc.host(), plain(s, a, lda, b, ldb, c, ldc, write == Write::add), kTolerance<C>,
                name(s) + (write == Write::add ? " add" : " overwrite"));
 }
 
@@ -85,62 +96,78 @@ std::vector<Case> cases() {
 
 template <class T>
 class Gemm : public testing::Test {};
-using Scalars = testing::Types<float, double>;
+using Scalars = testing::Types<Types<float, float>, Types<double, double>, Types<bf16, bf16>, Types<bf16, float>>;
 TYPED_TEST_SUITE(Gemm, Scalars);
 
 TYPED_TEST(Gemm, LibraryMatchesPlainLoops) {
   for (const Case& s : cases()) {
-    for (const Write write : {Write::overwrite, Write::add}) check<TypeParam>(s, write, false);
+    for (const Write write : {Write::overwrite, Write::add})
+      check<typename TypeParam::Operand, typename TypeParam::Result>(s, write, false);
   }
 }
 
 TYPED_TEST(Gemm, ReferenceMatchesPlainLoops) {
   for (const Case& s : cases()) {
-    for (const Write write : {Write::overwrite, Write::add}) check<TypeParam>(s, write, true);
+    for (const Write write : {Write::overwrite, Write::add})
+      check<typename TypeParam::Operand, typename TypeParam::Result>(s, write, true);
   }
 }
 
 TYPED_TEST(Gemm, NothingToMultiply) {
-  using T = TypeParam;
+  using T = typename TypeParam::Operand;
+  using C = typename TypeParam::Result;
   for (const auto& [m, n] : std::vector<std::pair<Index, Index>>{{3, 4}, {0, 4}, {3, 0}, {0, 0}}) {
-    for (const auto call : {gemm<T>, gemm_reference<T>}) {
-      const DeviceArray<T> c(m * n, T(3));
-      call(Space(), false, true, m, n, 0, nullptr, 0, nullptr, 0, c.data(), n, Write::add);
-      EXPECT_EQ(c.host(), std::vector<T>(m * n, T(3)));
+    for (const auto call : {gemm<T, C>, gemm_reference<T, C>}) {
+      const DeviceArray<C> c(m * n, C(3));
+      if (std::is_same_v<C, Acc<T>>) {
+        call(Space(), false, true, m, n, 0, nullptr, 0, nullptr, 0, c.data(), n, Write::add);
+        EXPECT_EQ(c.host(), std::vector<C>(m * n, C(3)));
+      }
       call(Space(), false, true, m, n, 0, nullptr, 0, nullptr, 0, c.data(), n, Write::overwrite);
-      EXPECT_EQ(c.host(), std::vector<T>(m * n, T(0)));
+      EXPECT_EQ(c.host(), std::vector<C>(m * n, C(0)));
     }
   }
   const DeviceArray<T> a(12, T(1));
-  gemm<T>(Space(), false, false, 0, 4, 3, nullptr, 3, a.data(), 4, nullptr, 4);
-  gemm<T>(Space(), false, false, 4, 0, 3, a.data(), 3, nullptr, 0, nullptr, 0);
+  gemm<T, C>(Space(), false, false, 0, 4, 3, nullptr, 3, a.data(), 4, nullptr, 4);
+  gemm<T, C>(Space(), false, false, 4, 0, 3, a.data(), 3, nullptr, 0, nullptr, 0);
 }
 
 TYPED_TEST(Gemm, OverwriteDoesNotReadTheTarget) {
-  using T = TypeParam;
-  const DeviceArray<T> a(6, T(2)), b(12, T(0.5)), c(8, std::numeric_limits<T>::quiet_NaN());
-  gemm<T>(Space(), false, false, 2, 4, 3, a.data(), 3, b.data(), 4, c.data(), 4, Write::overwrite);
-  EXPECT_EQ(c.host(), std::vector<T>(8, T(3)));
+  using T = typename TypeParam::Operand;
+  using C = typename TypeParam::Result;
+  const DeviceArray<T> a(6, T(2)), b(12, T(0.5));
+  const DeviceArray<C> c(8, C(std::numeric_limits<Acc<C>>::quiet_NaN()));
+  gemm<T, C>(Space(), false, false, 2, 4, 3, a.data(), 3, b.data(), 4, c.data(), 4, Write::overwrite);
+  EXPECT_EQ(c.host(), std::vector<C>(8, C(3)));
 }
 
 // More shapes than the cache of primitives holds, twice over, each with its own leading dimensions.
 TYPED_TEST(Gemm, ManyShapes) {
   for (int round = 0; round < 2; ++round) {
     for (Index m = 1; m <= 20; ++m) {
-      for (Index k = 1; k <= 15; ++k) check<TypeParam>({false, true, m, 3, k, m % 3}, Write::add, false);
+      for (Index k = 1; k <= 15; ++k)
+        check<typename TypeParam::Operand, typename TypeParam::Result>({false, true, m, 3, k, m % 3}, Write::add,
+                                                                       false);
     }
   }
 }
 
 TYPED_TEST(Gemm, LinearForwardAndBackward) {
-  using T = TypeParam;
+  using T = typename TypeParam::Operand;
+  using C = typename TypeParam::Result;
   for (const auto& [rows, in, out] :
        std::vector<std::tuple<Index, Index, Index>>{{6, 5, 7}, {33, 64, 17}, {1, 3, 2}, {0, 4, 3}}) {
     const auto x = cast_to<T>(normal_numbers(rows * in, 1)), w = cast_to<T>(normal_numbers(out * in, 2));
     const auto dy = cast_to<T>(normal_numbers(rows * out, 3));
-    const DeviceArray<T> dev_x(x), dev_w(w), dev_dy(dy), y(rows * out, T(9)), dx(rows * in, T(9)), dw(out * in, T(9));
-    linear_forward<T>(Space(), dev_x.const_matrix(rows, in), dev_w.const_matrix(out, in), y.matrix(rows, out));
-    linear_backward_input<T>(Space(), dev_dy.const_matrix(rows, out), dev_w.const_matrix(out, in), dx.matrix(rows, in));
+    const auto bias = cast_to<T>(normal_numbers(out, 4));
+    const DeviceArray<T> dev_x(x), dev_w(w), dev_dy(dy), dev_bias(bias);
+    const DeviceArray<C> y(rows * out, C(9)), biased(rows * out, C(9)), dx(rows * in, C(9));
+    const DeviceArray<Acc<T>> dw(out * in, Acc<T>(9));
+    linear_forward<T, C>(Space(), dev_x.const_matrix(rows, in), dev_w.const_matrix(out, in), y.matrix(rows, out));
+    linear_forward<T, C>(Space(), dev_x.const_matrix(rows, in), dev_w.const_matrix(out, in), biased.matrix(rows, out),
+                         dev_bias.const_vector());
+    linear_backward_input<T, C>(Space(), dev_dy.const_matrix(rows, out), dev_w.const_matrix(out, in),
+                                dx.matrix(rows, in));
     linear_backward_weight<T>(Space(), dev_dy.const_matrix(rows, out), dev_x.const_matrix(rows, in), dw.matrix(out, in),
                               Write::overwrite);
     std::vector<double> want_y(rows * out), want_dx(rows * in), want_dw(out * in);
@@ -153,13 +180,37 @@ TYPED_TEST(Gemm, LinearForwardAndBackward) {
         }
       }
     }
-    expect_close(y.host(), want_y, kTolerance<T>, "y");
-    expect_close(dx.host(), want_dx, kTolerance<T>, "dx");
-    expect_close(dw.host(), want_dw, kTolerance<T>, "dw");
+    expect_close(y.host(), want_y, kTolerance<C>, "y");
+    auto want_biased = want_y;
+    for (Index r = 0; r < rows; ++r) {
+      for (Index o = 0; o < out; ++o) want_biased[r * out + o] += bias[o];
+    }
+    expect_close(biased.host(), want_biased, kTolerance<C>, "y with bias");
+    expect_close(dx.host(), want_dx, kTolerance<C>, "dx");
+    expect_close(dw.host(), want_dw, kTolerance<Acc<T>>, "dw");
     linear_backward_weight<T>(Space(), dev_dy.const_matrix(rows, out), dev_x.const_matrix(rows, in), dw.matrix(out, in),
                               Write::add);
     for (double& value : want_dw) value *= 2.0;
-    expect_close(dw.host(), want_dw, kTolerance<T>, "dw added");
+    expect_close(dw.host(), want_dw, kTolerance<Acc<T>>, "dw added");
+    if (std::is_same_v<C, Acc<T>>) {
+      linear_backward_input<T, C>(Space(), dev_dy.const_matrix(rows, out), dev_w.const_matrix(out, in),
+                                  dx.matrix(rows, in), Write::add);
+      for (double& value : want_dx) value *= 2.0;
+      expect_close(dx.host(), want_dx, kTolerance<C>, "dx added");
+    }
+  }
+}
+
+// Several blocks of the widened product in each direction, whole and cut.
+TEST(Product, LargeBf16) {
+  for (const auto& [m, n, k] : std::vector<std::tuple<Index, Index, Index>>{
+           {1030, 7, 1100}, {5, 1025, 1024}, {1030, 1100, 9}, {2, 1030, 1030}, {1025, 1, 1025}}) {
+    for (int flags = 0; flags < 4; ++flags) {
+      const Case s{(flags & 1) != 0, (flags & 2) != 0, m, n, k, 3};
+      check<bf16, bf16>(s, Write::overwrite, false);
+      check<bf16, float>(s, Write::overwrite, false);
+      check<bf16, float>(s, Write::add, false);
+    }
   }
 }
 

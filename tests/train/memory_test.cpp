@@ -91,6 +91,7 @@ TEST(Memory, TransformerIsToldToTheByte) {
     std::vector<std::string> overrides = grid;
     overrides.insert(overrides.end(), odd.begin(), odd.end());
     expect_ledger<float>(test::small_transformer(), overrides, "fp32");
+    expect_ledger<kernels::bf16>(test::small_transformer(), overrides, "bf16");
   }
 }
 

@@ -10,7 +10,9 @@
 #include "comm/launch.hpp"
 #include "deck/derive.hpp"
 #include "deck/reader.hpp"
+#include "model/precision.hpp"
 #include "mpi_test.hpp"
+#include "tensor/number.hpp"
 
 namespace fourfold::test {
 
@@ -29,10 +31,8 @@ void gather_gradients(Trainer<T>& trainer) {
   ParamStore<T>& store = trainer.model().params();
   for (std::size_t g = 0; g < store.groups().size(); ++g) {
     if (!trainer.plan().group(g).sharded) continue;
-    const Tensor<T>& grads = store.groups()[g].grads;
-    start_gather_parts<T>(trainer.plan().group(g), {grads.data(), static_cast<std::size_t>(grads.size())},
-                          Phase::control)
-        .wait();
+    const auto& grads = store.groups()[g].grads;
+    start_gather_parts<kernels::Acc<T>>(trainer.plan().group(g), wire(grads.vector()), Phase::control).wait();
   }
 }
 
@@ -139,8 +139,7 @@ std::vector<StepRecord> run_typed(const Deck& deck, const Communicator& world, i
 }  // namespace
 
 std::vector<StepRecord> run_steps(const Deck& deck, const Communicator& world, int steps, Shards* shards) {
-  return deck.precision == Precision::fp64 ? run_typed<double>(deck, world, steps, shards)
-                                           : run_typed<float>(deck, world, steps, shards);
+  return in_precision(deck.precision, [&]<class T>() { return run_typed<T>(deck, world, steps, shards); });
 }
 
 void on_ranks(int ranks, const std::function<void(const Communicator&)>& body) {
