@@ -174,33 +174,44 @@ TEST(Bf16, GradientsAreAddedInFloat) {
   }
 }
 
-// Partial outputs of a layer over col, and partial input gradients over row: 1 from one rank, 2^-9 from each other
-// one. The sum 1 + 7/512 rounds to 1 + 2^-6; added one by one in bf16 it would stay 1.
+// Partial outputs of a layer over col and partial input gradients over row, two terms from each of 8 ranks. 1 and seven
+// times 2^-9: added one by one in bf16 they would stay 1. 1 + 2^-9 from one rank and -1 from the next: rounded before
+// they are added they would cancel.
 TEST(Bf16, PartialProductsAreAddedInFloat) {
-  for (const DenseShape& g : {DenseShape{1, 1, 1, 8}, DenseShape{1, 1, 8, 1}}) {
-    const GridComms comms(world(), ProcessGrid({StageShape{g, MoeShape{.replica = kRanks}}}), dense_axis_sets());
-    MemoryLedger memory;
-    Pool pool(memory);
-    ParamStore<bf16> store;
-    Deferred deferred(2);
-    GatherQueue<bf16> gathers;
-    const LayerContext<bf16> context{comms, pool, store, {}, deferred, gathers};
-    const Initializer init = [](std::int64_t first, std::span<double> values) {
-      for (double& value : values) value = first++ == 0 ? 1.0 : 0x1p-9;
-    };
-    const bool forward = g.col == 8;
-    const Linear<bf16> layer(context, {even_segment(context, "w.weight", forward ? 1 : 8, Axis::row, init)},
-                             forward ? 8 : 1, {Orientation{}, false, true});
-    store.allocate(pool);
-    const Tensor<bf16> ones(pool, MemoryTag::activations, 3, 1);
-    kernels::fill<bf16>(Space(), bf16(1), ones.vector());
-    Linear<bf16>::Kept kept;
-    Tensor<bf16> sum = layer.forward(ones, &kept);
-    if (!forward) sum = layer.backward_input(ones, kept);
-    const auto host = Kokkos::create_mirror_view(sum.vector());
-    Kokkos::deep_copy(host, sum.vector());
-    ASSERT_EQ(sum.size(), 3);
-    for (int row = 0; row < 3; ++row) EXPECT_EQ(float(host(row)), 1.015625f);
+  std::vector<double> small(16, 0.0), cancels(16, 0.0);
+  for (std::size_t i = 0; i < 16; i += 2) small[i] = i == 0 ? 1.0 : 0x1p-9;
+  cancels[0] = 1.0;
+  cancels[1] = 0x1p-9;
+  cancels[2] = -1.0;
+  for (const auto& [terms, expected] : {std::pair(small, 1.015625f), std::pair(cancels, 0x1p-9f)}) {
+    for (const DenseShape& g : {DenseShape{1, 1, 1, 8}, DenseShape{1, 1, 8, 1}}) {
+      const GridComms comms(world(), ProcessGrid({StageShape{g, MoeShape{.replica = kRanks}}}), dense_axis_sets());
+      MemoryLedger memory;
+      Pool pool(memory);
+      ParamStore<bf16> store;
+      Deferred deferred(2);
+      GatherQueue<bf16> gathers;
+      const LayerContext<bf16> context{comms, pool, store, {}, deferred, gathers};
+      const Initializer init = [&terms](std::int64_t first, std::span<double> values) {
+        for (double& value : values) value = terms[static_cast<std::size_t>(first++)];
+      };
+      const bool forward = g.col == 8;
+      const Linear<bf16> layer(context, {even_segment(context, "w.weight", forward ? 1 : 16, Axis::row, init)},
+                               forward ? 16 : 1, {Orientation{}, false, true});
+      store.allocate(pool);
+      const auto ones = [&](Index columns) {
+        Tensor<bf16> x(pool, MemoryTag::activations, 3, columns);
+        kernels::fill<bf16>(Space(), bf16(1), x.vector());
+        return x;
+      };
+      Linear<bf16>::Kept kept;
+      Tensor<bf16> sum = layer.forward(ones(forward ? 2 : 1), &kept);
+      if (!forward) sum = layer.backward_input(ones(2), kept);
+      const auto host = Kokkos::create_mirror_view(sum.vector());
+      Kokkos::deep_copy(host, sum.vector());
+      ASSERT_EQ(sum.size(), 3);
+      for (int row = 0; row < 3; ++row) EXPECT_EQ(float(host(row)), expected);
+    }
   }
 }
 
