@@ -44,9 +44,11 @@ Model<T>::Model(const Deck& deck, const GridComms& comms, Pool& pool)
     if (!deck.model.tie_embeddings) table = nullptr;
     units_.push_back(make_head(context, deck_, table));
   }
-  store_.allocate(pool, [&](const GroupKey& key) {
-    return key.empty() ? std::int64_t{1} : update_parts(deck_, comms.group(key).size());
-  });
+  const SharersOfGroup ranks = [&](const GroupKey& key) -> const Communicator& { return comms.group(key); };
+  const PartsOfGroup parts = [&](const GroupKey& key) {
+    return key.empty() ? std::int64_t{1} : update_parts(deck_, ranks(key).size());
+  };
+  store_.allocate(pool, parts, ranks);
 }
 
 template <class T>

@@ -10,21 +10,43 @@ namespace fourfold {
 
 namespace {
 
-// Run by run: elements that follow each other here and in the logical tensor.
+// The elements `range` of the shard, run by run: elements that follow each other here and in the logical tensor.
 template <class T>
-void initialize(const ParamSpec& spec, T* values) {
+void initialize(const ParamSpec& spec, Range range, T* values) {
   constexpr Index kMost = 4096;
   const Shard& shard = spec.shard;
   const Index run = shard.box.empty() ? 1 : shard.box.back().size();  // inside the box, rows of its last dim
-  std::vector<double> block(static_cast<std::size_t>(std::min(kMost, shard.size())));
-  for (Index i = 0; i < shard.size();) {
+  std::vector<double> block(static_cast<std::size_t>(std::min(kMost, range.size())));
+  for (Index i = range.begin; i < range.end;) {
     const Index left = run - (shard.flat.begin + i) % run;  // to the end of the row
-    const Index count = std::min({left, shard.size() - i, kMost});
+    const Index count = std::min({left, range.end - i, kMost});
     const std::span<double> part(block.data(), static_cast<std::size_t>(count));
     spec.init(shard.global_index(i), part);
-    for (Index j = 0; j < count; ++j) values[i + j] = static_cast<T>(block[static_cast<std::size_t>(j)]);
+    for (Index j = 0; j < count; ++j) *values++ = static_cast<T>(block[static_cast<std::size_t>(j)]);
     i += count;
   }
+}
+
+// Fills the group's values. `sharers`: the ranks with the same values, each of which makes a part of them; or null.
+template <class T>
+void initialize(ParamGroup<T>& group, const Communicator* sharers) {
+  const Range mine = sharers == nullptr ? Range{0, group.size} : part(group.size, sharers->size(), sharers->rank());
+  for (const Param<T>* param : group.params) {
+    const Index begin = param->group_offset;
+    const Range range{std::clamp(mine.begin - begin, Index{0}, param->spec.shard.size()),
+                      std::clamp(mine.end - begin, Index{0}, param->spec.shard.size())};
+    const auto values = Kokkos::subview(param->value, std::pair(range.begin, range.end));
+    auto host = Kokkos::create_mirror_view(values);
+    initialize(param->spec, range, host.data());
+    Kokkos::deep_copy(values, host);
+  }
+  if (sharers == nullptr) return;
+  std::vector<std::int64_t> sizes;
+  for (int r = 0; r < sharers->size(); ++r) sizes.push_back(part(group.size, sharers->size(), r).size());
+  Space().fence();
+  T* const all = group.values.data();
+  all_gather<T>(*sharers, {all + mine.begin, static_cast<std::size_t>(mine.size())},
+                {all, static_cast<std::size_t>(group.size)}, sizes, Phase::setup);
 }
 
 }  // namespace
@@ -40,7 +62,7 @@ Param<T>* ParamStore<T>::declare(ParamSpec&& spec) {
 }
 
 template <class T>
-void ParamStore<T>::allocate(Pool& pool, const PartsOfGroup& parts) {
+void ParamStore<T>::allocate(Pool& pool, const PartsOfGroup& parts, const SharersOfGroup& sharers) {
   FOURFOLD_ASSERT(groups_.empty(), "parameters are allocated once");
   std::map<GroupKey, Index> group_of;
   std::vector<Index> sizes;
@@ -73,9 +95,9 @@ void ParamStore<T>::allocate(Pool& pool, const PartsOfGroup& parts) {
     param.arriving = group.arriving;
     param.value = kernels::Vector<T>(group.values.data() + param.group_offset, size);
     param.grad = kernels::Vector<kernels::Acc<T>>(group.grads.data() + param.group_offset, size);
-    auto host = Kokkos::create_mirror_view(param.value);
-    initialize(param.spec, host.data());
-    Kokkos::deep_copy(param.value, host);
+  }
+  for (ParamGroup<T>& group : groups_) {
+    initialize(group, sharers && !group.sum_over.empty() ? &sharers(group.sum_over) : nullptr);
   }
   zero_gradients();
 }

@@ -69,6 +69,8 @@ struct ParamGroup {
 
 // Into how many equal parts the buffers of a group are cut: they are padded to a multiple of it.
 using PartsOfGroup = std::function<std::int64_t(const GroupKey&)>;
+// The ranks whose gradients of a group are summed: their values are equal.
+using SharersOfGroup = std::function<const Communicator&(const GroupKey&)>;
 
 template <class T>
 class ParamStore {
@@ -76,8 +78,9 @@ class ParamStore {
   // The handle stays valid for the store's life; its views are set by allocate(). Errors: assertion on a name twice.
   Param<T>* declare(ParamSpec&& spec);
   // Lays out and fills the initial values; gradients are zero. Once, after the last declaration. An empty `parts`: no
-  // padding.
-  void allocate(Pool& pool, const PartsOfGroup& parts = {});
+  // padding. Where there are `sharers`, each of a group's makes a part of the initial values and gets the others'
+  // (collective); else each rank makes all of its own.
+  void allocate(Pool& pool, const PartsOfGroup& parts = {}, const SharersOfGroup& sharers = {});
   void zero_gradients();
   void finish_gathers();
 
