@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "kernels/vector.hpp"
+#include "tensor/number.hpp"
 
 namespace fourfold {
 
@@ -44,9 +45,9 @@ void initialize(ParamGroup<T>& group, const Communicator* sharers) {
   std::vector<std::int64_t> sizes;
   for (int r = 0; r < sharers->size(); ++r) sizes.push_back(part(group.size, sharers->size(), r).size());
   Space().fence();
-  T* const all = group.values.data();
-  all_gather<T>(*sharers, {all + mine.begin, static_cast<std::size_t>(mine.size())},
-                {all, static_cast<std::size_t>(group.size)}, sizes, Phase::setup);
+  const std::span<Wire<T>> all = wire(group.values.data(), group.size);
+  const auto own = all.subspan(static_cast<std::size_t>(mine.begin), static_cast<std::size_t>(mine.size()));
+  all_gather<Wire<T>>(*sharers, own, all, sizes, Phase::setup);
 }
 
 }  // namespace
