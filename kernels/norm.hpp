@@ -30,6 +30,19 @@ template <class T>
 void rms_norm_forward(const Space& space, Matrix<const T> x, Vector<const Acc<T>> squares, Index width, double eps,
                       Vector<const T> w, Matrix<T> y, Vector<Acc<T>> rstd);
 
+// Rows that one rank holds whole, in one pass: h = x + branch, left in `branch` (empty: h is x), y = norm(h). The same
+// sums in the same order as by the passes above. b as above; rms_norm_rows is without mean and b.
+template <class T>
+void layer_norm_rows(const Space& space, Matrix<const T> x, Matrix<T> branch, double eps, Vector<const T> w,
+                     Vector<const T> b, Matrix<T> y, Vector<Acc<T>> mean, Vector<Acc<T>> rstd);
+template <class T>
+void rms_norm_rows(const Space& space, Matrix<const T> x, Matrix<T> branch, double eps, Vector<const T> w, Matrix<T> y,
+                   Vector<Acc<T>> rstd);
+// Their way back: dx = residual + the gradient of the norm (residual may be empty). RMS norm: empty mean.
+template <class T>
+void norm_backward_rows(const Space& space, Matrix<const T> x, Vector<const Acc<T>> mean, Vector<const Acc<T>> rstd,
+                        Vector<const T> w, Matrix<const T> dy, Matrix<const T> residual, Matrix<T> dx);
+
 // Row sums of the way back. layer norm: both; RMS norm: pass an empty mean and an empty c1.
 template <class T>
 void norm_backward_sums(const Space& space, Matrix<const T> x, Vector<const Acc<T>> mean, Vector<const Acc<T>> rstd,

@@ -73,6 +73,9 @@ void LearnedPositions<T>::forward(const Rows& rows, const Tensor<T>& y) const {
 
 template <class T>
 void LearnedPositions<T>::backward_weight(const Rows& rows, const Tensor<T>& dy) const {
+  if (param_->next_write() == kernels::Write::overwrite) {
+    kernels::fill<kernels::Acc<T>>(Space(), 0, param_->grad);
+  }
   const kernels::Matrix<kernels::Acc<T>> dtable(param_->grad.data(), param_->spec.shard.shape[0], width_);
   for_each_range(rows, [&](Index first, Index count, Range range) {
     kernels::position_backward<T>(Space(), row_block(dy, first, count), range.size(), range.begin, dtable);

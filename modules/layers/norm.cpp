@@ -1,6 +1,7 @@
 #include "layers/norm.hpp"
 
 #include "kernels/norm.hpp"
+#include "kernels/vector.hpp"
 
 namespace fourfold {
 
@@ -35,35 +36,54 @@ typename Norm<T>::Statistics Norm<T>::row_statistics(Index rows) const {
 }
 
 template <class T>
-Tensor<T> Norm<T>::forward(const Tensor<T>& x, Kept* kept) const {
+Tensor<T> Norm<T>::forward(const Tensor<T>& input, const Tensor<T>& branch, Kept* kept) const {
   const Space space;
-  const Communicator& col = context_.comms.group(AxisSet{Axis::col});
-  Tensor<T> y(context_.pool, MemoryTag::activations, x.rows(), x.cols());
-  const Statistics squares = row_statistics(x.rows());
+  const bool layer = type_ == NormType::layer;
+  const Tensor<T>& x = branch.data() != nullptr ? branch : input;
+  Tensor<T> y(context_.pool, MemoryTag::activations, input.rows(), input.cols());
   const Statistics rstd = row_statistics(x.rows());
-  Statistics mean;
-  if (type_ == NormType::rms) {
-    kernels::norm_row_squares<T>(space, x.matrix(), squares.vector());
-    sum_over(col, squares, context_.options.summation, Phase::forward);
-    kernels::rms_norm_forward<T>(space, x.matrix(), squares.vector(), width_, eps_, weight_->use(), y.matrix(),
-                                 rstd.vector());
+  const Statistics mean = layer ? row_statistics(x.rows()) : Statistics();
+  if (whole_rows()) {
+    if (layer) {
+      kernels::layer_norm_rows<T>(space, input.matrix(), branch.matrix(), eps_, weight_->use(), bias_->use(),
+                                  y.matrix(), mean.vector(), rstd.vector());
+    } else {
+      kernels::rms_norm_rows<T>(space, input.matrix(), branch.matrix(), eps_, weight_->use(), y.matrix(),
+                                rstd.vector());
+    }
   } else {
-    const Statistics sum = row_statistics(x.rows());
-    mean = row_statistics(x.rows());
-    kernels::norm_row_sum<T>(space, x.matrix(), sum.vector());
-    sum_over(col, sum, context_.options.summation, Phase::forward);
-    kernels::norm_centred_squares<T>(space, x.matrix(), sum.vector(), width_, squares.vector());
-    sum_over(col, squares, context_.options.summation, Phase::forward);
-    kernels::layer_norm_forward<T>(space, x.matrix(), sum.vector(), squares.vector(), width_, eps_, weight_->use(),
-                                   bias_->use(), y.matrix(), mean.vector(), rstd.vector());
+    const Communicator& col = context_.comms.group(AxisSet{Axis::col});
+    const Statistics squares = row_statistics(x.rows());
+    if (branch.data() != nullptr) kernels::add<T>(space, input.vector(), branch.vector());
+    if (layer) {
+      const Statistics sum = row_statistics(x.rows());
+      kernels::norm_row_sum<T>(space, x.matrix(), sum.vector());
+      sum_over(col, sum, context_.options.summation, Phase::forward);
+      kernels::norm_centred_squares<T>(space, x.matrix(), sum.vector(), width_, squares.vector());
+      sum_over(col, squares, context_.options.summation, Phase::forward);
+      kernels::layer_norm_forward<T>(space, x.matrix(), sum.vector(), squares.vector(), width_, eps_, weight_->use(),
+                                     bias_->use(), y.matrix(), mean.vector(), rstd.vector());
+    } else {
+      kernels::norm_row_squares<T>(space, x.matrix(), squares.vector());
+      sum_over(col, squares, context_.options.summation, Phase::forward);
+      kernels::rms_norm_forward<T>(space, x.matrix(), squares.vector(), width_, eps_, weight_->use(), y.matrix(),
+                                   rstd.vector());
+    }
   }
   if (kept != nullptr) *kept = Kept{x, {}, mean, rstd};
   return y;
 }
 
 template <class T>
-Tensor<T> Norm<T>::backward_input(const Tensor<T>& dy, Kept& kept) const {
+Tensor<T> Norm<T>::backward_input(const Tensor<T>& dy, Kept& kept, const Tensor<T>& residual) const {
   const Space space;
+  Tensor<T> dx(context_.pool, MemoryTag::activations, dy.rows(), dy.cols());
+  kept.dy = dy;
+  if (whole_rows()) {
+    kernels::norm_backward_rows<T>(space, kept.x.matrix(), kept.mean.vector(), kept.rstd.vector(), weight_->use(),
+                                   dy.matrix(), residual.matrix(), dx.matrix());
+    return dx;
+  }
   const Communicator& col = context_.comms.group(AxisSet{Axis::col});
   const bool layer = type_ == NormType::layer;
   const Statistics c1 = row_statistics(layer ? dy.rows() : 0);
@@ -72,18 +92,18 @@ Tensor<T> Norm<T>::backward_input(const Tensor<T>& dy, Kept& kept) const {
                                  dy.matrix(), c1.vector(), c2.vector());
   if (layer) sum_over(col, c1, context_.options.summation, Phase::backward);
   sum_over(col, c2, context_.options.summation, Phase::backward);
-  Tensor<T> dx(context_.pool, MemoryTag::activations, dy.rows(), dy.cols());
   kernels::norm_backward_input<T>(space, kept.x.matrix(), kept.mean.vector(), kept.rstd.vector(), weight_->use(),
                                   dy.matrix(), c1.vector(), c2.vector(), width_, dx.matrix());
-  kept.dy = dy;
+  if (residual.data() != nullptr) kernels::add<T>(space, residual.vector(), dx.vector());
   return dx;
 }
 
 template <class T>
 void Norm<T>::backward_weight(Kept& kept) const {
+  const kernels::Write write = weight_->next_write();
+  if (bias_ != nullptr) bias_->next_write();
   kernels::norm_backward_weight<T>(Space(), kept.x.matrix(), kept.mean.vector(), kept.rstd.vector(), kept.dy.matrix(),
-                                   weight_->grad, bias_ != nullptr ? bias_->grad : kernels::Vector<Acc<T>>(),
-                                   kernels::Write::add);
+                                   weight_->grad, bias_ != nullptr ? bias_->grad : kernels::Vector<Acc<T>>(), write);
   kept = Kept{};
 }
 

@@ -21,13 +21,17 @@ class Norm {
   // Parameters name + ".weight" (ones) and, for layer norm, name + ".bias" (zeros).
   Norm(const LayerContext<T>& context, const std::string& name, NormType type, Index width, double eps);
 
-  Tensor<T> forward(const Tensor<T>& x, Kept* kept) const;
-  Tensor<T> backward_input(const Tensor<T>& dy, Kept& kept) const;
+  Tensor<T> forward(const Tensor<T>& x, Kept* kept) const { return forward(x, Tensor<T>(), kept); }
+  // Of h = x + branch, which is left in `branch` (nobody else's).
+  Tensor<T> forward(const Tensor<T>& x, const Tensor<T>& branch, Kept* kept) const;
+  // The gradient of the norm's input, plus `residual` where one is given: what else reads that input.
+  Tensor<T> backward_input(const Tensor<T>& dy, Kept& kept, const Tensor<T>& residual = {}) const;
   void backward_weight(Kept& kept) const;
 
  private:
   using Statistics = Tensor<kernels::Acc<T>>;
   Statistics row_statistics(Index rows) const;
+  bool whole_rows() const { return context_.extent(Axis::col) == 1; }
 
   LayerContext<T> context_;
   NormType type_;

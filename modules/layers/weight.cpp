@@ -79,14 +79,24 @@ kernels::Matrix<kernels::Acc<T>> Weight<T>::local_gradient() const {
   return kernels::Matrix<kernels::Acc<T>>(params_.front()->grad.data(), rows_, cols_);
 }
 
+// All segments are written together.
+template <class T>
+kernels::Write Weight<T>::next_write() const {
+  auto write = kernels::Write::add;
+  for (Param<T>* param : params_) write = param->next_write();
+  return write;
+}
+
 template <class T>
 void Weight<T>::scatter_gradient(const Tensor<kernels::Acc<T>>& whole) const {
   const Index size = shard_size();
   Tensor<kernels::Acc<T>> mine(context_.pool, MemoryTag::buffers, 1, size);
   Pending pending = gather_.start_adjoint(whole.vector(), mine.vector());
   context_.deferred.add(std::move(pending), [this, whole, mine, size] {
-    kernels::add<kernels::Acc<T>>(Space(), mine.vector(),
-                                  kernels::Vector<kernels::Acc<T>>(params_.front()->grad.data(), size));
+    const kernels::Vector<kernels::Acc<T>> sum(params_.front()->grad.data(), size);
+    const bool first = next_write() == kernels::Write::overwrite;
+    const auto put = first ? kernels::copy<kernels::Acc<T>> : kernels::add<kernels::Acc<T>, kernels::Acc<T>>;
+    put(Space(), mine.vector(), sum);
   });
   if (!context_.options.overlap) context_.deferred.finish();
 }

@@ -37,8 +37,8 @@ class Block : public CachedUnit<T> {
     AttentionCache<T>* cache = pass.caches != nullptr ? &(*pass.caches)[static_cast<std::size_t>(layer_)] : nullptr;
     const Tensor<T> normed = attention_norm_.forward(x, kept ? &kept->attention_norm : nullptr);
     const Tensor<T> attended = attention_.forward(pass.rows, normed, cache, kept ? &kept->attention : nullptr);
-    const Tensor<T> h = add_residual(x, drop(pass, ".attention", attended));
-    const Tensor<T> normed_h = ffn_norm_.forward(h, kept ? &kept->ffn_norm : nullptr);
+    const Tensor<T> h = drop(pass, ".attention", attended);  // once the norm has added x
+    const Tensor<T> normed_h = ffn_norm_.forward(x, h, kept ? &kept->ffn_norm : nullptr);
     const Tensor<T> fed = ffn_.forward(pass.rows, normed_h, kept ? &kept->ffn : nullptr);
     x = add_residual(h, drop(pass, ".ffn", fed));
     return kept;
@@ -47,9 +47,9 @@ class Block : public CachedUnit<T> {
   void backward_input(const PlannedPass<T>& pass, Kept& base, Tensor<T>& dx) override {
     auto& kept = static_cast<KeptTensors&>(base);
     const Tensor<T> dfed = ffn_.backward_input(pass.rows, drop(pass, ".ffn", dx), kept.ffn);
-    const Tensor<T> dh = add_residual(dx, ffn_norm_.backward_input(dfed, kept.ffn_norm));
+    const Tensor<T> dh = ffn_norm_.backward_input(dfed, kept.ffn_norm, dx);
     const Tensor<T> dattended = attention_.backward_input(pass.rows, drop(pass, ".attention", dh), kept.attention);
-    dx = add_residual(dh, attention_norm_.backward_input(dattended, kept.attention_norm));
+    dx = attention_norm_.backward_input(dattended, kept.attention_norm, dh);
   }
 
   void backward_weight(const PlannedPass<T>&, Kept& base) override {

@@ -25,6 +25,7 @@ Reducer<T>::Reducer(const Deck& deck, const UpdatePlan& plan, const GridComms& c
 template <class T>
 void Reducer<T>::reduce() {
   using A = kernels::Acc<T>;
+  store_.finish_gradients();
   if (numerics_.snap) check_range();
   const Summation summation = numerics_.deterministic ? Summation::deterministic : Summation::fast;
   const Space space;

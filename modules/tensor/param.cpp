@@ -100,14 +100,22 @@ void ParamStore<T>::allocate(Pool& pool, const PartsOfGroup& parts, const Sharer
   for (ParamGroup<T>& group : groups_) {
     initialize(group, sharers && !group.sum_over.empty() ? &sharers(group.sum_over) : nullptr);
   }
-  zero_gradients();
+  for (ParamGroup<T>& group : groups_) {
+    kernels::fill<kernels::Acc<T>>(space, kernels::Acc<T>{0}, group.grads.vector());
+  }
 }
 
 template <class T>
-void ParamStore<T>::zero_gradients() {
-  const Space space;
-  for (ParamGroup<T>& group : groups_) {
-    kernels::fill<kernels::Acc<T>>(space, kernels::Acc<T>{0}, group.grads.vector());
+void ParamStore<T>::restart_gradients() {
+  for (Param<T>& param : params_) param.grad_is_old = true;
+}
+
+template <class T>
+void ParamStore<T>::finish_gradients() {
+  for (Param<T>& param : params_) {
+    if (param.next_write() == kernels::Write::overwrite) {
+      kernels::fill<kernels::Acc<T>>(Space(), kernels::Acc<T>{0}, param.grad);
+    }
   }
 }
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/collectives.hpp"
@@ -45,6 +46,7 @@ struct Param {
   bool decays = false;  // weight decay: tensors of two or more dims
   kernels::Vector<T> value;
   kernels::Vector<kernels::Acc<T>> grad;
+  bool grad_is_old = false;           // the next contribution overwrites it
   Index group = 0;                    // index in ParamStore::groups()
   Index group_offset = 0;             // of its first element in the group's buffers
   std::shared_ptr<Pending> arriving;  // of its group: the gather of values that others updated
@@ -53,6 +55,11 @@ struct Param {
   const kernels::Vector<T>& use() const {
     arriving->wait();
     return value;
+  }
+
+  // How the next contribution to the gradient is written: the first of a step overwrites the last step's.
+  kernels::Write next_write() {
+    return std::exchange(grad_is_old, false) ? kernels::Write::overwrite : kernels::Write::add;
   }
 };
 
@@ -81,7 +88,10 @@ class ParamStore {
   // padding. Where there are `sharers`, each of a group's makes a part of the initial values and gets the others'
   // (collective); else each rank makes all of its own.
   void allocate(Pool& pool, const PartsOfGroup& parts = {}, const SharersOfGroup& sharers = {});
-  void zero_gradients();
+  // A step begins: gradients are those of the last one until Param::next_write() says that they were written.
+  void restart_gradients();
+  // It is over: those that nobody wrote become zero.
+  void finish_gradients();
   void finish_gathers();
 
   std::deque<Param<T>>& params() { return params_; }

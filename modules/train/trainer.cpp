@@ -63,7 +63,7 @@ StepReport Trainer<T>::step() {
   const std::int64_t targets = targets_of_step();
   const double loss_scale = targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0;
 
-  model_.params().zero_gradients();
+  model_.params().restart_gradients();
   LossSum mine;
   Batch batch;
   for (std::int64_t index = 0; index < deck_.batch.micro_batches; ++index) {

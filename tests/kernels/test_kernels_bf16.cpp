@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <tuple>
 
 #include "device_array.hpp"
 #include "kernels/activation.hpp"
@@ -225,6 +226,42 @@ TEST(Bf16Kernels, Norms) {
     expect_equal(got.rstd, want.rstd, "rstd");
     expect_equal(got.dw, want.dw, "dw");
     expect_equal(got.db, want.db, "db");
+  }
+}
+
+// y is the float's on the rounded sum; dx, with a residual, is rounded once.
+TEST(Bf16Kernels, NormsOfWholeRows) {
+  const Index rows = 33, width = 67;
+  for (const bool layer : {true, false}) {
+    const auto run = [&]<class T>() {
+      const auto given = [](const std::vector<bf16>& values) { return std::vector<T>(values.begin(), values.end()); };
+      const DeviceArray<T> x(given(some(rows * width, 1))), branch(given(some(rows * width, 4))),
+          w(given(some(width, 2))), dy(given(some(rows * width, 3))), y(rows * width), dx(rows * width);
+      if constexpr (std::is_same_v<T, float>) {  // what bf16 norms
+        auto sum = branch.host();
+        const auto add = x.host();
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = bf16(sum[i] + add[i]) - add[i];
+        Kokkos::deep_copy(branch.vector(), DeviceArray<T>(sum).vector());
+      }
+      const DeviceArray<float> mean(layer ? rows : 0), rstd(rows);
+      const auto in = x.const_matrix(rows, width);
+      if (layer) {
+        layer_norm_rows<T>(Space(), in, branch.matrix(rows, width), 1e-5, w.const_vector(), w.const_vector(),
+                           y.matrix(rows, width), mean.vector(), rstd.vector());
+      } else {
+        rms_norm_rows<T>(Space(), in, branch.matrix(rows, width), 1e-5, w.const_vector(), y.matrix(rows, width),
+                         rstd.vector());
+      }
+      norm_backward_rows<T>(Space(), branch.const_matrix(rows, width), mean.const_vector(), rstd.const_vector(),
+                            w.const_vector(), dy.const_matrix(rows, width), in, dx.matrix(rows, width));
+      return std::tuple(y.host(), dx.host(), mean.host(), rstd.host());
+    };
+    const auto [y, dx, mean, rstd] = run.operator()<bf16>();
+    const auto [want_y, want_dx, want_mean, want_rstd] = run.operator()<float>();
+    expect_rounded(y, want_y, "y");
+    expect_rounded(dx, want_dx, "dx");
+    expect_equal(mean, want_mean, "mean");
+    expect_equal(rstd, want_rstd, "rstd");
   }
 }
 

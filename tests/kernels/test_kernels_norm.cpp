@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "comparison.hpp"
 #include "device_array.hpp"
@@ -213,6 +214,54 @@ TYPED_TEST(Norm, SplitColumnsMatchWholeRows) {
                              part_w[rank].const_vector(), matrix(part_dy, rank), c1.const_vector(), c2.const_vector(),
                              7, dx.matrix(s.rows, width[rank]));
       expect_close(dx.host(), column(whole.dx, rank), 10 * kTolerance<T>, "dx");
+    }
+  }
+}
+
+// Rows in one pass are the passes, and so is the sum with a branch before and a residual after.
+TYPED_TEST(Norm, WholeRowsAreThePassesTogether) {
+  using T = TypeParam;
+  const Space space;
+  for (const Shape& s : kShapes) {
+    const Index size = s.rows * s.width;
+    const auto x = cast_to<T>(normal_numbers(size, 1)), w = cast_to<T>(normal_numbers(s.width, 2)),
+               dy = cast_to<T>(normal_numbers(size, 3)), b = cast_to<T>(normal_numbers(s.width, 4)),
+               other = cast_to<T>(normal_numbers(size, 5));
+    auto sum = x;
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += other[i];
+    for (const bool with_branch : {false, true}) {
+      for (int kind = 0; kind < 3; ++kind) {  // layer norm with and without bias, RMS norm
+        const bool layer = kind < 2;
+        const auto bias = kind == 0 ? b : std::vector<T>();
+        const auto want = kernels_norm(layer, s, with_branch ? sum : x, w, bias, dy);
+        const DeviceArray<T> dev_x(x), branch(with_branch ? other : std::vector<T>()), dev_w(w), dev_b(bias),
+            dev_dy(dy), y(size, T(9)), dx(size, T(9)), residual(other);
+        const DeviceArray<Acc<T>> mean(layer ? s.rows : 0), rstd(s.rows);
+        const Matrix<T> added = with_branch ? branch.matrix(s.rows, s.width) : Matrix<T>();
+        if (layer) {
+          layer_norm_rows<T>(space, dev_x.const_matrix(s.rows, s.width), added, kEps, dev_w.const_vector(),
+                             dev_b.const_vector(), y.matrix(s.rows, s.width), mean.vector(), rstd.vector());
+        } else {
+          rms_norm_rows<T>(space, dev_x.const_matrix(s.rows, s.width), added, kEps, dev_w.const_vector(),
+                           y.matrix(s.rows, s.width), rstd.vector());
+        }
+        const double tolerance = 4 * std::numeric_limits<T>::epsilon();
+        expect_close(y.host(), test::widened(want.y), tolerance, "y", 1.0);
+        if (with_branch) {
+          EXPECT_EQ(branch.host(), sum);
+        }
+        const auto normed = (with_branch ? branch : dev_x).const_matrix(s.rows, s.width);
+        const auto back = [&](Matrix<const T> before) {
+          norm_backward_rows<T>(space, normed, mean.const_vector(), rstd.const_vector(), dev_w.const_vector(),
+                                dev_dy.const_matrix(s.rows, s.width), before, dx.matrix(s.rows, s.width));
+        };
+        back({});
+        expect_close(dx.host(), test::widened(want.dx), tolerance, "dx", 1.0);
+        back(residual.const_matrix(s.rows, s.width));
+        auto want_sum = test::widened(want.dx);
+        for (std::size_t i = 0; i < want_sum.size(); ++i) want_sum[i] += other[i];
+        expect_close(dx.host(), want_sum, tolerance, "dx and residual", 1.0);
+      }
     }
   }
 }

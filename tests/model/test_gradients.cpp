@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "kernels/vector.hpp"
 #include "small_model.hpp"
 
 namespace fourfold {
@@ -28,7 +30,7 @@ TEST(ModelGradients, EqualFivePointDifferences) {
     pass.step = 3;
     Activations<double> kept;
     pass.loss_scale = 1.0 / static_cast<double>(small.model.forward(pass, kept).targets);
-    small.model.params().zero_gradients();
+    small.model.params().restart_gradients();
     small.model.backward(pass, kept);
 
     double largest = 0;
@@ -60,6 +62,21 @@ TEST(ModelGradients, EqualFivePointDifferences) {
   std::printf("checked %lld parameters\n", static_cast<long long>(checked));
 }
 
+// Gradients that nobody writes in a step are zero, whatever the last one left.
+TEST(ModelGradients, UnwrittenOnesAreZero) {
+  SmallModel<double> small(test::model_decks().front().deck);
+  ParamStore<double>& store = small.model.params();
+  for (const Param<double>& param : store.params()) kernels::fill<double>(Space(), 7.0, param.grad);
+  store.restart_gradients();
+  EXPECT_EQ(store.params().front().next_write(), kernels::Write::overwrite);
+  EXPECT_EQ(store.params().front().next_write(), kernels::Write::add);
+  store.finish_gradients();
+  for (const Param<double>& param : store.params()) {
+    const double expected = &param == &store.params().front() ? 7.0 : 0.0;
+    for (Index i = 0; i < param.spec.shard.size(); ++i) ASSERT_EQ(param.grad(i), expected) << param.spec.name;
+  }
+}
+
 // A second backward adds; an overwrite would leave the first value.
 TEST(ModelGradients, AccumulateOverMicroBatches) {
   for (const test::NamedDeck& named : test::model_decks()) {
@@ -69,7 +86,10 @@ TEST(ModelGradients, AccumulateOverMicroBatches) {
     pass.batch = &batch;
     pass.training = true;
     pass.step = 1;
-    small.model.params().zero_gradients();
+    small.model.params().restart_gradients();
+    for (const Param<double>& param : small.model.params().params()) {  // what a step before may have left
+      kernels::fill<double>(Space(), std::numeric_limits<double>::quiet_NaN(), param.grad);
+    }
     std::vector<double> once;
     for (int run = 0; run < 2; ++run) {
       Activations<double> kept;
