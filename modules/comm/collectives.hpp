@@ -17,7 +17,7 @@
 namespace fourfold {
 
 // How sums over ranks are made.
-//   fast           MPI's own reduction
+//   fast           MPI's own reduction; inside a node large ones as below
 //   deterministic  pairwise reduce-scatter whose parts are added in coordinate order (rank 0's part first), then
 //                  all-gather: independent of buckets, overlap and the MPI library's choice
 enum class Summation { fast, deterministic };

@@ -190,10 +190,14 @@ Pending start_reduce_to_part(const GroupPlan& plan, std::span<A> buffer, std::in
     make_room(0);
   }
   if (plan.sum == nullptr) return {};
-  const auto sums = std::make_shared<std::vector<Pending>>();
+  const auto sums = std::make_shared<std::deque<Pending>>();
   const Range mine = plan.blocks.back();
   for (std::int64_t begin = mine.begin; begin < mine.end; begin += bucket_elements) {
     const std::int64_t size = std::min(bucket_elements, mine.end - begin);
+    while (sums->size() >= most) {
+      sums->front().wait();
+      sums->pop_front();
+    }
     sums->push_back(start_all_reduce_sum<A>(
         *plan.sum, buffer.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(size)), summation,
         Phase::gradient));
