@@ -28,6 +28,18 @@ grep -q 'step_00000036.h5: step 36, loss' "$work/log" || fail "eval does not nam
 # 60 samples of 32 tokens, all bytes of one document but at most its end.
 [ "$(wc -c <"$work/held_out.txt")" -ge 1919 ] || fail "the evaluated text has $(wc -c <"$work/held_out.txt") bytes"
 
+# In bf16, on a grid: trained, saved, continued, evaluated and sampled; another precision is refused.
+bf16=(run.folder=half precision.compute=bf16)
+launch 2 train small.yaml "${bf16[@]}" run.steps=6 checkpoint.every=3 parallel.dense.col=2 || fail "train in bf16: exit code $?"
+launch 3 train small.yaml "${bf16[@]}" run.steps=9 checkpoint.every=3 --new-schedule || fail "bf16 on other ranks: exit code $?"
+: >"$work/log"
+launch 2 eval small.yaml "${bf16[@]}" parallel.dense.col=2 || fail "eval in bf16: exit code $?"
+grep -q 'step_00000009.h5: step 9, loss' "$work/log" || fail "eval in bf16: $(cat "$work/log")"
+launch 2 generate small.yaml "${bf16[@]}" --prompt "line" --tokens 20 parallel.dense.depth=2 || fail "generate in bf16: exit code $?"
+: >"$work/log"
+launch 1 eval small.yaml run.folder=half && fail "eval in fp32 of a checkpoint in bf16 passed"
+grep -q 'the model has fp32 .*, the checkpoint bf16' "$work/log" || fail "eval in fp32 of bf16: $(cat "$work/log")"
+
 # The same on grids: the printed loss, and the text to the letter.
 on_grid() { # RANKS OVERRIDE...
   local n=$1

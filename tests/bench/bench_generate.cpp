@@ -16,6 +16,7 @@
 #include "kernels/gemm.hpp"
 #include "kernels/lanes.hpp"
 #include "model/describe.hpp"
+#include "model/precision.hpp"
 
 namespace fourfold {
 namespace {
@@ -43,19 +44,14 @@ double read_rate(const Communicator& world, Pool& pool) {
   return rate;
 }
 
-int run(const Launch& launch, int argc, char** argv) {
-  std::stringstream text;
-  text << std::ifstream(argv[1]).rdbuf();
-  const ReadResult read = read_deck(text.str(), argv[1], {argv + 2, argv + argc}, launch.world().size());
-  if (!read.errors.empty()) fail_all(ExitCode::input, numbered_list(read.errors));
-  const Deck& deck = read.deck;
-  const Kokkos::ScopeGuard kokkos;
+template <class T>
+void generate(const Launch& launch, const Deck& deck) {
   kernels::set_product_threads(1);
   MemoryLedger memory;
   Pool pool(memory);
   const GridComms comms(launch.world(), ProcessGrid({stage_shape(deck)}),
                         dense_axis_sets(kv_sharers(deck.model, deck.parallel.dense.row)));
-  Model<float> model(deck, comms, pool);
+  Model<T> model(deck, comms, pool);
 
   constexpr std::int64_t kTokens = 40, kWarmUp = 8;
   std::vector<double> seconds;
@@ -72,7 +68,7 @@ int run(const Launch& launch, int argc, char** argv) {
   for (const LayerCost& layer : graph.layers) elements += layer.product_elements;
   // Replicas of the weights read them too.
   const double copies = deck.parallel.dense.data;
-  const double bytes = 4.0 * copies * static_cast<double>(elements);
+  const double bytes = sizeof(T) * copies * static_cast<double>(elements);
   const double rate = read_rate(launch.world(), pool);
   if (launch.world().rank() == 0) {
     const double typical = median(seconds);
@@ -81,6 +77,15 @@ int run(const Launch& launch, int argc, char** argv) {
                 1 / *std::min_element(seconds.begin(), seconds.end()), bytes * 1e-6, rate * 1e-9,
                 bytes / rate / typical);
   }
+}
+
+int run(const Launch& launch, int argc, char** argv) {
+  std::stringstream text;
+  text << std::ifstream(argv[1]).rdbuf();
+  const ReadResult read = read_deck(text.str(), argv[1], {argv + 2, argv + argc}, launch.world().size());
+  if (!read.errors.empty()) fail_all(ExitCode::input, numbered_list(read.errors));
+  const Kokkos::ScopeGuard kokkos;
+  in_precision(read.deck.precision, [&]<class T>() { generate<T>(launch, read.deck); });
   return 0;
 }
 

@@ -175,7 +175,8 @@ void attention(const char* type, const ProductShape& best, const std::string& na
       shape.head_dim = d;
       shape.scale = 0.125;
       const Array<T> q(rows * width), k(rows * width), v(rows * width), out(rows * width), dout(rows * width),
-          dq(rows * width), dk(rows * width), dv(rows * width), scratch(attention_scratch<T>(shape));
+          dq(rows * width), dk(rows * width), dv(rows * width);
+      const Array<Acc<T>> scratch(attention_scratch<T>(shape));
       const Array<Acc<T>> lse(batch * heads * tokens);
       const auto in = [&](const Array<T>& x) { return Heads<const T>{x.data(), width, heads}; };
       const auto to = [&](const Array<T>& x) { return Heads<T>{x.data(), width, heads}; };
@@ -204,8 +205,17 @@ void attention(const char* type, const ProductShape& best, const std::string& na
       std::printf("attention_memory   %s d %3ld T %4ld: %ld bytes of statistics a head, %ld of workspace\n", type,
                   static_cast<long>(d), static_cast<long>(tokens),
                   static_cast<long>(tokens * static_cast<Index>(sizeof(Acc<T>))),
-                  static_cast<long>(attention_scratch<T>(shape) * static_cast<Index>(sizeof(T))));
+                  static_cast<long>(attention_scratch<T>(shape) * static_cast<Index>(sizeof(Acc<T>))));
     }
+  }
+}
+
+template <class T>
+Weights<T> weights_of(const Array<Acc<T>>& master, const Array<T>& values) {
+  if constexpr (kStoredAsComputed<T>) {
+    return values.vector();
+  } else {
+    return {master.vector(), values.vector()};
   }
 }
 
@@ -215,7 +225,8 @@ void streams(Index rows, Index width, const Report& report) {
   const Index n = rows * width;
   const double size = static_cast<double>(n) * sizeof(T);
   const Array<T> x(n), y(n), z(n), u(n);
-  const Array<T> w(width), b(width), dw(width), db(width);
+  const Array<T> w(width), b(width);
+  const Array<Acc<T>> dw(width), db(width);
   const Array<Acc<T>> total(rows), squares(rows), mean(rows), rstd(rows), c1(rows), c2(rows);
   const auto mx = x.matrix(rows, width), my = y.matrix(rows, width), mz = z.matrix(rows, width);
   const Kokkos::View<std::int32_t*, Space::memory_space> ids("ids", rows);
@@ -223,11 +234,13 @@ void streams(Index rows, Index width, const Report& report) {
       "ids", Range1(space, 0, rows), KOKKOS_LAMBDA(const Index r) { ids(r) = static_cast<std::int32_t>(r * 7 % 257); });
   const Vector<const std::int32_t> tokens(ids.data(), ids.size());
   const Array<T> table(257 * width);
+  const Array<Acc<T>> dtable(257 * width);
+  const Array<Acc<T>> grad(n), first(n), second(n), master(n);
 
   double sink = 0;
   report.line("(a loop that only reads)", size, [&] {
     const T* values = x.data();
-    sink += static_cast<double>(lane_sum<T>(n, [=](Index i) { return values[i]; }));
+    sink += static_cast<double>(lane_sum<Acc<T>>(n, [=](Index i) { return Acc<T>(values[i]); }));
   });
   if (sink == 1.0) std::printf("\n");  // the sum is used
   report.line("copy", 2 * size, [&] { copy<T>(space, x.vector(), y.vector()); });
@@ -259,9 +272,9 @@ void streams(Index rows, Index width, const Report& report) {
 
   report.line("embedding_forward", size, [&] { embedding_forward<T>(space, tokens, table.matrix(257, width), 0, my); });
   report.line("embedding_backward", size,
-              [&] { embedding_backward<T>(space, tokens, mx, 0, table.matrix(257, width)); });
+              [&] { embedding_backward<T>(space, tokens, mx, 0, dtable.matrix(257, width)); });
   report.line("position_forward", 2 * size, [&] { position_forward<T>(space, table.matrix(256, width), 256, 0, my); });
-  report.line("position_backward", size, [&] { position_backward<T>(space, mx, 256, 0, table.matrix(256, width)); });
+  report.line("position_backward", size, [&] { position_backward<T>(space, mx, 256, 0, dtable.matrix(256, width)); });
   report.line("rotary_forward", 2 * size, [&] { rotary_forward<T>(space, width / 64, 64, 0, 1024, 0, 10000.0, mz); });
   report.line("dropout_forward", 2 * size, [&] {
     dropout_forward<T>(space, mx, RandomStream{7, 1}, 0.1, GlobalRows{0, 1024, 0, 1024, 0, width}, my);
@@ -312,7 +325,20 @@ void streams(Index rows, Index width, const Report& report) {
     norm_backward_weight<T>(space, mx, mean.vector(), rstd.vector(), my, dw.vector(), db.vector(), Write::overwrite);
   });
 
-  const Vector<double> loss(reinterpret_cast<double*>(u.data()), static_cast<std::size_t>(rows));
+  report.line("layer_norm_rows", 2 * size, [&] {
+    layer_norm_rows<T>(space, mx, {}, 1e-5, w.vector(), b.vector(), my, mean.vector(), rstd.vector());
+  });
+  report.line("layer_norm_rows branch", 4 * size, [&] {
+    layer_norm_rows<T>(space, mx, mz, 1e-5, w.vector(), b.vector(), my, mean.vector(), rstd.vector());
+  });
+  report.line("rms_norm_rows branch", 4 * size,
+              [&] { rms_norm_rows<T>(space, mx, mz, 1e-5, w.vector(), my, rstd.vector()); });
+  report.line("norm_backward_rows", 4 * size, [&] {
+    norm_backward_rows<T>(space, mx, mean.vector(), rstd.vector(), w.vector(), my, u.matrix(rows, width), mz);
+  });
+
+  const Array<double> losses(rows);
+  const Vector<double> loss = losses.vector();
   const Index vocab = 50304, samples = std::max<Index>(1, n / vocab);
   if (samples * vocab <= n) {
     const auto logits = x.matrix(samples, vocab), dlogits = z.matrix(samples, vocab);
@@ -330,18 +356,25 @@ void streams(Index rows, Index width, const Report& report) {
   }
   report.line("squared_error_forward", 2 * size, [&] { squared_error_forward<T>(space, mx, my, loss); });
 
-  fill<T>(space, T(0), y.vector());
-  fill<T>(space, T(0), u.vector());
-  report.line("sgd_update", 3 * size, [&] { sgd_update<T>(space, x.vector(), 1.0, 1e-6, 0.1, z.vector()); });
-  report.line("momentum_update", 5 * size,
-              [&] { momentum_update<T>(space, x.vector(), 1.0, 1e-6, 0.9, 0.1, z.vector(), y.vector()); });
+  // Gradients and states in Acc<T>; of bf16 the masters are read and written, the values written.
+  const double wide = static_cast<double>(n) * sizeof(Acc<T>);
+  const double weights = kStoredAsComputed<T> ? 2 * size : 2 * wide + size;
+  const Weights<T> moved = weights_of(master, z);
+  const auto clear = [&] {
+    fill<Acc<T>>(space, Acc<T>(0), first.vector());
+    fill<Acc<T>>(space, Acc<T>(0), second.vector());
+  };
+  clear();
+  report.line("sgd_update", wide + weights, [&] { sgd_update<T>(space, grad.vector(), 1.0, 1e-6, 0.1, moved); });
+  report.line("momentum_update", 3 * wide + weights,
+              [&] { momentum_update<T>(space, grad.vector(), 1.0, 1e-6, 0.9, 0.1, moved, first.vector()); });
   AdamW options;
   options.rate = 1e-6;
   options.decay = 0.1;
   options.step = 3;
-  fill<T>(space, T(0), y.vector());
-  report.line("adamw_update", 7 * size,
-              [&] { adamw_update<T>(space, x.vector(), 1.0, options, z.vector(), y.vector(), u.vector()); });
+  clear();
+  report.line("adamw_update", 5 * wide + weights,
+              [&] { adamw_update<T>(space, grad.vector(), 1.0, options, moved, first.vector(), second.vector()); });
 }
 
 }  // namespace
@@ -355,10 +388,13 @@ int main(int argc, char** argv) {
   const std::string name = argc > 2 ? argv[2] : "";
   attention<float>("fp32", products<float>("fp32", name), name);
   attention<double>("fp64", products<double>("fp64", name), name);
+  attention<bf16>("bf16", products<bf16>("bf16", name), name);
   const Report report(static_cast<std::size_t>(rows * width) * sizeof(float), name);
   std::printf("--- fp32, %ld x %ld\n", static_cast<long>(rows), static_cast<long>(width));
   streams<float>(rows, width, report);
   std::printf("--- fp64, %ld x %ld\n", static_cast<long>(rows / 2), static_cast<long>(width));
   streams<double>(rows / 2, width, report);
+  std::printf("--- bf16, %ld x %ld\n", static_cast<long>(2 * rows), static_cast<long>(width));
+  streams<bf16>(2 * rows, width, report);
   return 0;
 }
