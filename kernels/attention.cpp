@@ -15,6 +15,8 @@ namespace fourfold::kernels {
 
 namespace {
 
+constexpr bool kHostSpace = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Space::memory_space>::accessible;
+
 // A tile of scores stays in the second-level cache (96 KiB of floats; backward has two), and a short query block keeps
 // down what the diagonal tiles compute above the diagonal.
 constexpr Index kQueryBlock = 96;
@@ -44,10 +46,17 @@ T* head_at(const Heads<T>& x, const AttentionShape& shape, Index row, Index head
 // Where a tile stands: rows are queries from `query`, columns are keys from `key`, `width` of them.
 struct Tile {
   Index rows = 0, width = 0, stride = 0, query = 0, key = 0;
+  const std::int32_t* first_key = nullptr;  // of its rows, among all keys; null: 0
+  bool first = true;                        // of the tiles of these queries
 
   // Columns of row r on or below the diagonal.
   KOKKOS_FORCEINLINE_FUNCTION Index seen(Index r) const {
     const Index n = query + r + 1 - key;
+    return n < 0 ? 0 : (n < width ? n : width);
+  }
+  // Columns of row r before its document begins.
+  KOKKOS_FORCEINLINE_FUNCTION Index hidden(Index r) const {
+    const Index n = first_key == nullptr ? 0 : first_key[r] - key;
     return n < 0 ? 0 : (n < width ? n : width);
   }
   // The first row that sees column c, `rows` if none does.
@@ -59,13 +68,16 @@ struct Tile {
 
 // Scores become exp(scale S - max) against the running max; out and the running sum are brought to the new max.
 template <class T>
-void tile_softmax(const Space& space, const Tile& at, T scale, bool first, T* scores, T* max, T* sum, T* out,
-                  Index out_stride, Index head_dim) {
+void tile_softmax(const Space& space, const Tile& at, T scale, T* scores, T* max, T* sum, T* out, Index out_stride,
+                  Index head_dim) {
   const Tile tile = at;
+  const bool first = at.first;
   Kokkos::parallel_for(
       "attention_forward_softmax", Range1(space, 0, tile.rows), KOKKOS_LAMBDA(Index r) {
-        T* row = scores + r * tile.stride;
-        const Index n = tile.seen(r);
+        T* all = scores + r * tile.stride;
+        const Index begin = tile.hidden(r), end = tile.seen(r);
+        const Index n = begin < end ? end - begin : 0;
+        T* row = all + begin;
         const T old_max = first ? -std::numeric_limits<T>::infinity() : max[r];
         const T tile_max = lane_max<T>(n, [=](Index j) { return scale * row[j]; });
         const T new_max = old_max > tile_max ? old_max : tile_max;
@@ -74,7 +86,8 @@ void tile_softmax(const Space& space, const Tile& at, T scale, bool first, T* sc
           row[j] = p;
           return p;
         });
-        for (Index j = n; j < tile.width; ++j) row[j] = T(0);
+        for (Index j = 0; j < begin; ++j) all[j] = T(0);
+        for (Index j = begin + n; j < tile.width; ++j) all[j] = T(0);
         max[r] = new_max;
         if (first) {
           sum[r] = tile_sum;
@@ -127,14 +140,15 @@ void tile_gradient(const Space& space, const Tile& at, T scale, const T* lse, co
       "attention_backward_softmax", Range1(space, 0, tile.rows), KOKKOS_LAMBDA(Index r) {
         T* p = scores + r * tile.stride;
         T* g = gradient + r * tile.stride;
-        const Index n = tile.seen(r);
+        const Index end = tile.seen(r), hidden = tile.hidden(r), begin = hidden < end ? hidden : end;
         const T row_lse = lse[r], row_delta = delta[r];
-        for (Index j = 0; j < n; ++j) {
+        for (Index j = begin; j < end; ++j) {
           p[j] = fast_exp_below(scale * p[j] - row_lse);
           g[j] = p[j] * (g[j] - row_delta) * scale;
         }
-        for (Index j = n; j < tile.width; ++j) p[j] = T(0);
-        for (Index j = n; j < tile.width; ++j) g[j] = T(0);
+        for (Index j = 0; j < begin; ++j) p[j] = g[j] = T(0);
+        for (Index j = end; j < tile.width; ++j) p[j] = T(0);
+        for (Index j = end; j < tile.width; ++j) g[j] = T(0);
       });
 }
 
@@ -249,7 +263,7 @@ class LibraryProducts {
   }
   void by_queries(const Tile& tile, const A* weights, Rows<const A> y, A* out, Index stride) const {
     gemm<A>(space_, false, false, tile.rows, d_, tile.width, weights, tile.stride, y.data + tile.key * y.stride,
-            y.stride, out, stride, tile.key == 0 ? Write::overwrite : Write::add);
+            y.stride, out, stride, tile.first ? Write::overwrite : Write::add);
   }
   void transposed(const Tile& tile, const A* weights, Rows<const A> x, T* out, Index stride, A* wide) const {
     A* sum = wide + tile.key * d_;
@@ -337,8 +351,8 @@ class PackedProducts {
   }
   void by_queries(const Tile& tile, const A* weights, A* out, Index stride) const {
     tile_product<A>(true, tile.rows, d_, {weights, tile.stride, 1}, rows_by_key_ + tile.key * kPanel<A>,
-                    kPanel<A> * keys_, out, stride, tile.key > 0, [&](Index i, Index n) {
-                      return TileSpan{0, tile.seen(i + n - 1), d_};
+                    kPanel<A> * keys_, out, stride, !tile.first, [&](Index i, Index n) {
+                      return TileSpan{std::min(tile.hidden(i), tile.seen(i + n - 1)), tile.seen(i + n - 1), d_};
                     });
   }
   void transposed(const Tile& tile, const A* weights, const A* packed, A* out) const {
@@ -378,6 +392,13 @@ Rows<Acc<T>> sums_of(Rows<T> out, const AttentionShape& shape, Acc<T>* beside) {
   }
 }
 
+// Where the keys of a block of queries begin, by whole tiles.
+Index first_tile(const AttentionShape& shape, const std::int32_t* first_key) {
+  if (first_key == nullptr || !kHostSpace) return 0;
+  const Index first = std::clamp<Index>(*first_key, 0, std::max<Index>(0, shape.key_tokens - 1));
+  return first / kKeyBlock * kKeyBlock;
+}
+
 template <class T, class Products>
 void forward(const Space& space, const AttentionShape& shape, Heads<const T> q, Heads<const T> k, Heads<const T> v,
              Heads<T> out, Acc<T>* lse, Acc<T>* scratch) {
@@ -403,12 +424,14 @@ void forward(const Space& space, const AttentionShape& shape, Heads<const T> q, 
         const Rows<T> out_block{head_at(out, shape, row, h), out.stride};
         const Rows<A> weighted = sums_of(out_block, shape, beside);
         products.load_queries(rows, {head_at(q, shape, row, h), q.stride}, {});
-        Index j0 = 0;
+        const std::int32_t* first_key = shape.first_key == nullptr ? nullptr : shape.first_key + row;
+        const Index begin = first_tile(shape, first_key);
+        Index j0 = begin;
         do {  // once even where no key is seen, to clear the output
-          const Index width = std::min(kKeyBlock, keys - j0);
-          const Tile tile{rows, width, tile_stride(shape), shape.first_query + i0, j0};
+          const Index width = std::clamp<Index>(keys - j0, 0, kKeyBlock);
+          const Tile tile{rows, width, tile_stride(shape), shape.first_query + i0, j0, first_key, j0 == begin};
           products.scores(tile, scores);
-          tile_softmax<A>(space, tile, scale, j0 == 0, scores, max, sum, weighted.data, weighted.stride, d);
+          tile_softmax<A>(space, tile, scale, scores, max, sum, weighted.data, weighted.stride, d);
           products.values(tile, scores, weighted.data, weighted.stride);
           j0 += kKeyBlock;
         } while (j0 < keys);
@@ -441,12 +464,11 @@ void backward(const Space& space, const AttentionShape& shape, Heads<const T> q,
   for (Index b = 0; b < shape.batch; ++b) {
     for (Index h = 0; h < q.heads; ++h) {
       const Index g = kv_head(shape, h);
-      const Index first_key = b * key_rows(shape);
-      T* dk_head = head_at(dk, shape, first_key, g);
-      T* dv_head = head_at(dv, shape, first_key, g);
+      const Index key_row = b * key_rows(shape);
+      T* dk_head = head_at(dk, shape, key_row, g);
+      T* dv_head = head_at(dv, shape, key_row, g);
       if (h == 0 || g != kv_head(shape, h - 1)) {
-        products.load_keys({head_at(k, shape, first_key, g), k.stride}, {head_at(v, shape, first_key, g), v.stride},
-                           true);
+        products.load_keys({head_at(k, shape, key_row, g), k.stride}, {head_at(v, shape, key_row, g), v.stride}, true);
       }
       for (Index i0 = 0; i0 < shape.query_tokens; i0 += kQueryBlock) {
         const Index rows = std::min(kQueryBlock, shape.query_tokens - i0);
@@ -458,10 +480,12 @@ void backward(const Space& space, const AttentionShape& shape, Heads<const T> q,
         products.load_queries(rows, {head_at(q, shape, row, h), q.stride}, {dout_block, dout.stride});
         row_products<T>(space, rows, dout_block, dout.stride, head_at(out, shape, row, h), out.stride, d, delta);
         const A* row_lse = lse + (b * q.heads + h) * shape.query_tokens + i0;
-        Index j0 = 0;
+        const std::int32_t* first_key = shape.first_key == nullptr ? nullptr : shape.first_key + row;
+        const Index begin = first_tile(shape, first_key);
+        Index j0 = begin;
         do {  // once even where no key is seen, to clear dq
-          const Index width = std::min(kKeyBlock, keys - j0);
-          const Tile tile{rows, width, tile_stride(shape), shape.first_query + i0, j0};
+          const Index width = std::clamp<Index>(keys - j0, 0, kKeyBlock);
+          const Tile tile{rows, width, tile_stride(shape), shape.first_query + i0, j0, first_key, j0 == begin};
           products.scores(tile, scores);
           products.weight_gradient(tile, gradient);
           tile_gradient<A>(space, tile, scale, row_lse, delta, scores, gradient);

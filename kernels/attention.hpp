@@ -1,5 +1,6 @@
-// Causal attention with grouped KV heads, blocked over queries and keys: the upper half is skipped, and only the
-// logsumexp of each row is kept, so memory is linear in the tokens (Dao et al. 2022, FlashAttention).
+// Causal attention with grouped KV heads, blocked over queries and keys: the upper half is skipped, as are (on hosts)
+// the blocks before a document begins, and only the logsumexp of each row is kept, so memory is linear in the tokens
+// (Dao et al. 2022, FlashAttention).
 //   S = scale Q K^T (causal), P = softmax(S), O = P V;  lse = log sum exp S
 //   delta = rowsum(dO O); dP = dO V^T; dS = P (dP - delta) scale; dQ = dS K; dK = dS^T Q; dV = P^T dO
 #pragma once
@@ -28,6 +29,9 @@ struct AttentionShape {
   Index first_head = 0;
   Index first_kv = 0;
   Index key_rows = 0;  // rows a sequence has in k and v, at least key_tokens (0: key_tokens)
+  // Where documents begin: query t of sequence b sees no key before first_key[b query_tokens + t], which does not
+  // fall with t. Null: sequences are one document.
+  const std::int32_t* first_key = nullptr;
 };
 
 // Elements of Acc<T> that the two calls need as scratch.

@@ -20,6 +20,7 @@ using test::normal_numbers;
 struct Case {
   AttentionShape shape;
   Index heads = 1, kv_heads = 1;
+  std::vector<std::int32_t> first_key = {};  // of each query row; empty: one document
 
   Index query_rows() const { return shape.batch * shape.query_tokens; }
   Index key_rows() const { return shape.batch * shape.key_tokens; }
@@ -34,7 +35,8 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
   const AttentionShape& s = c.shape;
   return out << "batch " << s.batch << " queries " << s.query_tokens << " from " << s.first_query << " keys "
              << s.key_tokens << " head_dim " << s.head_dim << " heads " << c.heads << " from " << s.first_head
-             << " kv_heads " << c.kv_heads << " from " << s.first_kv << " heads_per_kv " << s.heads_per_kv;
+             << " kv_heads " << c.kv_heads << " from " << s.first_kv << " heads_per_kv " << s.heads_per_kv
+             << (c.first_key.empty() ? "" : ", documents");
 }
 
 // batch, queries, keys, first query, head_dim, heads, kv heads, heads per kv, first head, first kv
@@ -43,14 +45,33 @@ Case make_case(Index batch, Index queries, Index keys, Index first_query, Index 
   return {{batch, queries, keys, first_query, head_dim, 1.0 / std::sqrt(static_cast<double>(head_dim)), heads_per_kv,
            first_head, first_kv},
           heads,
-          kv_heads};
+          kv_heads,
+          {}};
+}
+
+// The same with a document boundary before each key in `starts`, another one in every second sequence.
+Case with_documents(Case c, const std::vector<std::int32_t>& starts) {
+  for (Index b = 0; b < c.shape.batch; ++b) {
+    for (Index t = 0; t < c.shape.query_tokens; ++t) {
+      std::int32_t first = 0;
+      for (const std::int32_t start : starts) {
+        const auto moved = static_cast<std::int32_t>(start + 3 * (b % 2));
+        if (moved <= c.shape.first_query + t) first = std::max(first, moved);
+      }
+      c.first_key.push_back(first);
+    }
+  }
+  return c;
 }
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> all{
-      make_case(2, 5, 5, 0, 3, 2, 2, 1),         make_case(1, 1, 1, 0, 1, 1, 1, 1),
-      make_case(1, 64, 64, 0, 8, 2, 1, 2),       make_case(2, 65, 65, 0, 5, 4, 2, 2),
-      make_case(1, 300, 300, 0, 7, 2, 1, 2),     make_case(1, 600, 600, 0, 4, 1, 1, 1),
+      make_case(2, 5, 5, 0, 3, 2, 2, 1),
+      make_case(1, 1, 1, 0, 1, 1, 1, 1),
+      make_case(1, 64, 64, 0, 8, 2, 1, 2),
+      make_case(2, 65, 65, 0, 5, 4, 2, 2),
+      make_case(1, 300, 300, 0, 7, 2, 1, 2),
+      make_case(1, 600, 600, 0, 4, 1, 1, 1),
       make_case(2, 33, 33, 0, 6, 3, 1, 4, 5, 1),  // heads 5, 6, 7 of KV head 1
       make_case(1, 40, 40, 0, 4, 6, 2, 4, 2, 0),  // heads 2, 3 of KV head 0, heads 4 to 7 of KV head 1
       make_case(2, 1, 37, 36, 8, 4, 2, 2),        // generation
@@ -61,8 +82,15 @@ const std::vector<Case>& cases() {
       make_case(2, 131, 131, 0, 20, 1, 1, 1),     // a whole panel and a part
       make_case(1, 40, 40, 0, 4, 2, 2, 2),        // KV head 1 is read by nobody
       make_case(2, 50, 170, 61, 17, 4, 2, 2),     // several tiles for a part of a sequence
-      make_case(0, 8, 8, 0, 4, 2, 1, 2),         make_case(2, 8, 8, 0, 4, 0, 1, 2),
-      make_case(2, 0, 8, 8, 4, 2, 1, 2),         make_case(1, 4, 0, 0, 4, 2, 1, 2),  // no key at all
+      make_case(0, 8, 8, 0, 4, 2, 1, 2),
+      make_case(2, 8, 8, 0, 4, 0, 1, 2),
+      make_case(2, 0, 8, 8, 4, 2, 1, 2),
+      make_case(1, 4, 0, 0, 4, 2, 1, 2),  // no key at all
+      with_documents(make_case(2, 9, 9, 0, 3, 2, 2, 1), {2, 3, 7}),
+      with_documents(make_case(1, 1, 520, 519, 16, 2, 2, 1), {300, 510}),            // generation
+      with_documents(make_case(2, 400, 400, 0, 8, 2, 1, 2), {1, 95, 96, 128, 300}),  // whole tiles are skipped
+      with_documents(make_case(2, 50, 170, 61, 17, 4, 2, 2), {70, 80}),
+      with_documents(make_case(1, 300, 300, 0, 7, 2, 1, 2), {299}),
   };
   return all;
 }
@@ -92,14 +120,17 @@ Result<T> attention(const Case& c, const Inputs& in, bool with_backward = true) 
   const DeviceArray<T> out(q.size(), T(kGap)), dq(q.size(), T(kGap)), dkv(kv.size(), T(kGap));
   const DeviceArray<T> lse(c.query_rows() * c.heads, T(kGap));
   const T poison = std::numeric_limits<T>::quiet_NaN();
+  const DeviceArray<std::int32_t> first_key(c.first_key);
+  AttentionShape shape = c.shape;
+  if (!c.first_key.empty()) shape.first_key = first_key.data();
   const DeviceArray<T> scratch(attention_scratch<T>(c.shape), poison), more_scratch(scratch.size(), poison);
   const Heads<const T> q_heads{q.data(), c.q_stride(), c.heads}, dout_heads{dout.data(), c.q_stride(), c.heads};
   const Heads<const T> k_heads{kv.data(), c.kv_stride(), c.kv_heads};
   const Heads<const T> v_heads{kv.data() + c.v_offset(), c.kv_stride(), c.kv_heads};
-  attention_forward<T>(space, c.shape, q_heads, k_heads, v_heads, {out.data(), c.q_stride(), c.heads}, lse.vector(),
+  attention_forward<T>(space, shape, q_heads, k_heads, v_heads, {out.data(), c.q_stride(), c.heads}, lse.vector(),
                        scratch.vector());
   if (with_backward) {
-    attention_backward<T>(space, c.shape, q_heads, k_heads, v_heads, {out.data(), c.q_stride(), c.heads},
+    attention_backward<T>(space, shape, q_heads, k_heads, v_heads, {out.data(), c.q_stride(), c.heads},
                           lse.const_vector(), dout_heads, {dq.data(), c.q_stride(), c.heads},
                           {dkv.data(), c.kv_stride(), c.kv_heads},
                           {dkv.data() + c.v_offset(), c.kv_stride(), c.kv_heads}, more_scratch.vector());
@@ -126,22 +157,23 @@ Result<double> plain(const Case& c, const Inputs& in) {
       for (Index t = 0; t < s.query_tokens; ++t) {
         const Index at = (b * s.query_tokens + t) * c.q_stride() + h * d;
         const Index seen = std::min(s.key_tokens, s.first_query + t + 1);
+        const Index begin = c.first_key.empty() ? 0 : c.first_key[b * s.query_tokens + t];
         const auto key_at = [&](Index j) { return (b * s.key_tokens + j) * c.kv_stride() + c.kv_head(h) * d; };
         std::vector<double> p(seen), dp(seen);
         double top = -std::numeric_limits<double>::infinity(), sum = 0, delta = 0;
-        for (Index j = 0; j < seen; ++j) {
+        for (Index j = begin; j < seen; ++j) {
           for (Index i = 0; i < d; ++i) {
             p[j] += s.scale * in.q[at + i] * in.kv[key_at(j) + i];
             dp[j] += in.dout[at + i] * in.kv[key_at(j) + c.v_offset() + i];
           }
           top = std::max(top, p[j]);
         }
-        for (double& value : p) sum += value = std::exp(value - top);
-        for (Index j = 0; j < seen; ++j) delta += dp[j] * (p[j] /= sum);
+        for (Index j = begin; j < seen; ++j) sum += p[j] = std::exp(p[j] - top);
+        for (Index j = begin; j < seen; ++j) delta += dp[j] * (p[j] /= sum);
         result.lse[(b * c.heads + h) * s.query_tokens + t] = top + std::log(sum);
         for (Index i = 0; i < d; ++i) {
           double out = 0, dq = 0;
-          for (Index j = 0; j < seen; ++j) {
+          for (Index j = begin; j < seen; ++j) {
             const double ds = p[j] * (dp[j] - delta) * s.scale;
             out += p[j] * in.kv[key_at(j) + c.v_offset() + i];
             dq += ds * in.kv[key_at(j) + i];
@@ -249,6 +281,27 @@ TEST(Attention, PartsOfASequenceGiveTheWhole) {
         rows(in.q, whole.q_stride(), from, count), rows(in.kv, whole.kv_stride(), 0, from + count), {}};
     const std::vector<double> out = attention<double>(part, part_in, false).out;
     expect_near(out, rows(expected.out, whole.q_stride(), from, count), 1e-15, "out");
+  }
+}
+
+// Documents side by side give what each gives alone.
+TEST(Attention, DocumentsAreApart) {
+  const Index tokens = 330;
+  const std::vector<std::int32_t> starts{0, 131, 140, 330};
+  const Case whole = with_documents(make_case(1, tokens, tokens, 0, 8, 4, 2, 2), {131, 140});
+  const Inputs in = inputs(whole, 43);
+  const Result<double> together = attention<double>(whole, in);
+  for (std::size_t document = 0; document + 1 < starts.size(); ++document) {
+    const Index from = starts[document], count = starts[document + 1] - from;
+    const Case part = make_case(1, count, count, 0, 8, 4, 2, 2);
+    const auto rows = [&](const std::vector<double>& values, Index stride) {
+      return std::vector<double>(values.begin() + from * stride, values.begin() + (from + count) * stride);
+    };
+    const Result<double> alone = attention<double>(
+        part, {rows(in.q, part.q_stride()), rows(in.kv, part.kv_stride()), rows(in.dout, part.q_stride())});
+    expect_near(alone.out, rows(together.out, part.q_stride()), 1e-14, "out");
+    expect_near(alone.dq, rows(together.dq, part.q_stride()), 1e-14, "dq");
+    expect_near(alone.dkv, rows(together.dkv, part.kv_stride()), 1e-14, "dkv");
   }
 }
 
