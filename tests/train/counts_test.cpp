@@ -11,6 +11,7 @@
 
 #include "comm/launch.hpp"
 #include "comm/ledger.hpp"
+#include "model/precision.hpp"
 #include "mpi_test.hpp"
 #include "runs.hpp"
 
@@ -62,14 +63,19 @@ const std::vector<Case>& cases() {
       {"row 2, sequence sharded", 2, {"parallel.dense.row=2", "parallel.sequence_shard=true"}},
       {"data 1, depth 2, row 2, col 2", 8, {"parallel.dense.depth=2", "parallel.dense.row=2", "parallel.dense.col=2"}},
       {"col 2, attention over col", 2, {"parallel.dense.col=2", "attention.split=col"}},
+      {"bf16, data 2, sharded, depth 2, row 2",
+       8,
+       {"precision.compute=bf16", "parallel.dense.data=2", "parallel.dense.depth=2", "parallel.dense.row=2",
+        "optimizer.shard=data"}},
       {"depth 2 of sequences", 2, {"parallel.dense.depth=2", "parallel.depth_splits=sequence"}},
   };
   return list;
 }
 
 // The third step of the first rank: the first two allocate.
-std::string counts_of(const Case& c, const Communicator& group) {
-  test::Training<double> training(test::deck_of(test::small_transformer(), c.overrides, group.size()), group);
+template <class T>
+std::string counts_of(const Case& c, const Deck& deck, const Communicator& group) {
+  test::Training<T> training(deck, group);
   training.trainer.step();
   training.trainer.step();
   group.ledger().clear();
@@ -97,7 +103,8 @@ TEST(Counts, AStepCostsWhatItDid) {
   std::string counted;
   for (const Case& c : cases()) {
     test::on_ranks(c.ranks, [&](const Communicator& group) {
-      const std::string text = counts_of(c, group);
+      const Deck deck = test::deck_of(test::small_transformer(), c.overrides, group.size());
+      const std::string text = in_precision(deck.precision, [&]<class T>() { return counts_of<T>(c, deck, group); });
       if (group.rank() == 0) counted += text + "\n";
     });
   }
