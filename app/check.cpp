@@ -1,4 +1,5 @@
-// fourfold check DECK [--ranks N]: every fault of the deck at once, or the resolved deck and what it costs. No MPI.
+// fourfold check DECK [--ranks N] [--schedule]: every fault of the deck at once, or the resolved deck and what it
+// costs, and its pipeline drawn. No MPI.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -7,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -19,6 +21,7 @@
 #include "grid/process_grid.hpp"
 #include "machine/hosts.hpp"
 #include "model/describe.hpp"
+#include "pipeline.hpp"
 #include "train/console.hpp"
 
 namespace fourfold {
@@ -101,7 +104,23 @@ std::string as_comments(const std::string& text) {
   return result;
 }
 
-int check(const DeckArguments& arguments, std::optional<std::int64_t> ranks, bool all_ranks) {
+struct Options {
+  DeckArguments deck;
+  std::optional<std::int64_t> ranks;
+  bool all_keys = false, all_ranks = false, schedule = false;
+  std::string svg;  // a file, or none
+};
+
+void write_file(const std::string& file, const std::string& text) {
+  std::ofstream stream(file, std::ios::binary);
+  stream << text;
+  stream.close();
+  if (!stream) fail_all(ExitCode::storage, "cannot write " + file);
+}
+
+int check(const Options& options) {
+  const DeckArguments& arguments = options.deck;
+  const std::optional<std::int64_t> ranks = options.ranks;
   const DeckText text = read_deck_file(arguments.file);
   const std::optional<Deck> deck = checked_deck(text, arguments.overrides, ranks, Use::check, true, load_text);
   if (!deck) return static_cast<int>(ExitCode::input);
@@ -113,7 +132,15 @@ int check(const DeckArguments& arguments, std::optional<std::int64_t> ranks, boo
     derive_grid(settled, std::nullopt);
     figures = "parallel.dense.data is what the ranks leave: 1 below; give --ranks N for a number of ranks\n";
   }
-  figures += grid_text(settled, all_ranks) + cost_text(settled);
+  figures += grid_text(settled, options.all_ranks) + cost_text(settled);
+  if (options.schedule || !options.svg.empty()) {
+    const Pipeline pipeline = pipeline_of(settled);
+    if (options.schedule) figures += pipeline_text(pipeline);
+    if (!options.svg.empty()) {
+      write_file(options.svg,
+                 draw_svg(pipeline.schedule, evaluate(pipeline.schedule, pipeline.durations), pipeline.unit));
+    }
+  }
   std::fputs((write_deck(*deck) + "\n" + as_comments(figures)).c_str(), stdout);
   for (const DeckError& missing : not_built_yet(settled, arguments.file)) {
     std::fputs(("# train refuses this deck: " + missing.path + ": " + missing.message + "\n").c_str(), stdout);
@@ -124,15 +151,12 @@ int check(const DeckArguments& arguments, std::optional<std::int64_t> ranks, boo
 }  // namespace
 
 Run check_command(CLI::App& line) {
-  struct Options {
-    DeckArguments deck;
-    std::optional<std::int64_t> ranks;
-    bool all_keys = false, all_ranks = false;
-  };
   const auto options = std::make_shared<Options>();
   add_deck_arguments(line, options->deck);
   line.add_option("--ranks", options->ranks, "the number of ranks of the job")->check(CLI::Range(1, 1 << 30));
   line.add_flag("--all-ranks", options->all_ranks, "list every rank, however many there are");
+  line.add_flag("--schedule", options->schedule, "draw the pipeline: stages, operations, idle time");
+  line.add_option("--schedule-svg", options->svg, "draw it into this SVG file");
   line.add_flag("--all-keys", options->all_keys, "print every key with its default and a comment, without a deck");
   return [options]() -> int {
     if (is_further_copy()) return static_cast<int>(ExitCode::done);
@@ -141,7 +165,7 @@ Run check_command(CLI::App& line) {
       return static_cast<int>(ExitCode::done);
     }
     if (options->deck.file.empty()) fail_all(ExitCode::input, "check wants a DECK (or --all-keys)");
-    return check(options->deck, options->ranks, options->all_ranks);
+    return check(*options);
   };
 }
 

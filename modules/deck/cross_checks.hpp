@@ -1,4 +1,5 @@
-// Rules that span keys. They stand in model_rules.cpp and grid_rules.cpp; a test each in tests/deck.
+// Rules that span keys. They stand in model_rules.cpp, pipeline_rules.cpp and grid_rules.cpp; a test each in
+// tests/deck.
 #pragma once
 
 #include <cstdint>

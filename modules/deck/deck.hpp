@@ -177,9 +177,13 @@ enum class AttentionSplit { row, col };
 
 struct ParallelDeck {
   int stages = 1;
-  DenseShape dense;             // dense.data 0 until the rank count is known ("what the ranks leave")
-  std::optional<MoeShape> moe;  // default: replica = what the ranks of a stage leave (0 until they are known)
-  std::string schedule = "1f1b";
+  DenseShape dense;                // dense.data 0 until the rank count is known ("what the ranks leave")
+  std::optional<MoeShape> moe;     // default: replica = what the ranks of a stage leave (0 until they are known)
+  std::string schedule = "1f1b";   // a builder of modules/schedule
+  std::int64_t interleave = 1;     // model chunks a stage: interleaved, modular, list
+  std::vector<std::int64_t> cuts;  // units of each chunk, in the model's order; empty: by cost
+  std::vector<std::int64_t> extra_in_flight;  // of geo: micro-batches more across each boundary between stages
+  std::vector<std::string> schedule_list;     // of list: what each stage computes
   DepthSplits depth_splits = DepthSplits::batch;
   bool sequence_shard = false;
   AttentionSplit attention_split = AttentionSplit::row;  // key: attention.split
@@ -219,6 +223,9 @@ struct DebugDeck {
 struct EmulateDeck {
   std::string machine = "none";        // a machine file
   std::optional<Machine> description;  // what it says, once it is read
+  // tF, tI, tW in picoseconds: the forward pass, input gradient and weight gradient of one micro-batch through one
+  // model chunk. Empty: from FLOPs.
+  std::vector<std::int64_t> stage_times;
   bool asked() const { return machine != "none"; }
   bool operator==(const EmulateDeck&) const = default;
 };

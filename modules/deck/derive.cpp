@@ -36,6 +36,18 @@ std::int64_t capped_product(std::initializer_list<std::int64_t> factors) {
   return product;
 }
 
+std::int64_t unit_count(const ModelDeck& model) {
+  switch (model.kind) {
+    case ModelKind::transformer:
+      return model.layers + 2;
+    case ModelKind::mlp:
+      return std::ssize(model.widths) - 1;
+    case ModelKind::embedding:
+      break;
+  }
+  return 2;
+}
+
 void derive_sizes(Deck& deck) {
   ModelDeck& model = deck.model;
   if (model.kv_heads == 0) model.kv_heads = model.heads;

@@ -1,4 +1,4 @@
-// Rules about ranks: grids, stages, batches, sums of gradients, the machine.
+// Rules about ranks: grids, batches, sums of gradients, the machine.
 #include <cmath>
 #include <limits>
 
@@ -18,18 +18,6 @@ constexpr std::int64_t kMostGlobal = 1'000'000'000'000;
 std::string grid_text(std::int64_t stages, const DenseShape& grid) {
   return "stages " + number(stages) + " x data " + number(grid.data) + " x depth " + number(grid.depth) + " x row " +
          number(grid.row) + " x col " + number(grid.col);
-}
-
-void stage_rule(const Check& check) {
-  const ModelDeck& model = check.deck.model;
-  if (!check.sound({"parallel.stages", "model.kind", "model.layers", "model.widths"})) return;
-  const std::int64_t parts = model.kind == ModelKind::transformer ? model.layers
-                             : model.kind == ModelKind::mlp       ? std::int64_t(model.widths.size()) - 1
-                                                                  : 2;
-  if (check.deck.parallel.stages > parts) {
-    check.add("parallel.stages", number(check.deck.parallel.stages) + " is more than the model's " + number(parts) +
-                                     " layers; legal: 1 to " + number(parts) + "; nearest: " + number(parts));
-  }
 }
 
 struct ListedGrid {
@@ -52,7 +40,7 @@ std::vector<ListedGrid> grids_of(const Check& check, std::int64_t ranks, std::in
   std::vector<ListedGrid> grids;
   for (const std::int64_t stages : divisors(ranks)) {
     if (stages != asked.stages && ranks % asked.stages == 0) continue;
-    if (model.kind == ModelKind::transformer && check.sound({"model.layers"}) && stages > model.layers) break;
+    if (!stages_fit(check, stages)) continue;
     for (const DenseShape& dense : dense_factorisations(static_cast<int>(ranks / stages))) {
       if (heads_known && (model.heads % dense.row != 0 || !kv_heads_fit(model.kv_heads, dense.row))) continue;
       if (std::max({dense.data, dense.depth, dense.row, dense.col}) > kMostExtent) continue;
@@ -266,7 +254,6 @@ void machine_rule(const Check& check) {
 }  // namespace
 
 void grid_rules(const Check& check) {
-  stage_rule(check);
   rank_rules(check);
   moe_grid_rule(check);
   torus_rule(check);

@@ -258,9 +258,23 @@ std::vector<DeckKey> make_table() {
               [](auto& d) { return &moe_shape_of(d).col; })
           .derived("1", "1")
           .only_if(has_moe_shape));
-  add(choice("parallel.schedule", "order of the micro-batches in the pipeline",
-             {"gpipe", "1f1b", "interleaved", "layered", "zero_bubble", "geo"},
+  add(choice("parallel.schedule", "order of the micro-batches in the pipeline; list: by hand",
+             {"gpipe", "1f1b", "interleaved", "modular", "layered", "zero_bubble", "geo", "list"},
              [](auto& d) { return &d.parallel.schedule; }));
+  add(integer("parallel.interleave", between(1, kMostLayers), "model chunks a stage, of interleaved, modular and list",
+              [](auto& d) { return &d.parallel.interleave; }));
+  add(integers("parallel.cuts", between(1, kMostLayers),
+               "units of each model chunk, in the model's order: embedding, blocks, head, or matrices of an mlp",
+               [](auto& d) { return &d.parallel.cuts; })
+          .derived("by cost, the largest as small as it can be", "[6]"));
+  add(integers("parallel.extra_in_flight", between(0, kMostCount),
+               "of geo: micro-batches more in flight across each boundary between stages",
+               [](auto& d) { return &d.parallel.extra_in_flight; })
+          .derived("none, geo needs them", "[0]"));
+  add(texts("parallel.schedule_list",
+            "of list: what each stage computes, as \"F0 F1 B0 B1\": F forward, B backward or I and W, its two halves",
+            [](auto& d) { return &d.parallel.schedule_list; })
+          .derived("none, list needs them", "[\"F0 B0\"]"));
   add(choice("parallel.depth_splits", "what the depth axis splits: samples, or the tokens of each (long contexts)",
              {"batch", "sequence"}, [](auto& d) { return &d.parallel.depth_splits; }));
   add(boolean("parallel.sequence_shard", "tokens between linear layers are split over row",
@@ -304,6 +318,11 @@ std::vector<DeckKey> make_table() {
   add(text("emulate.machine",
            "a machine file, whose nodes and virtual clock stand in for the real ones; none: they do not",
            [](auto& d) { return &d.emulate.machine; }));
+  add(integers("emulate.stage_times", between(1, 1e12),
+               "picoseconds of a micro-batch in a model chunk: forward, input gradient, weight gradient",
+               [](auto& d) { return &d.emulate.stage_times; })
+          .entries(3, 3)
+          .derived("from FLOPs", "[1000000, 1000000, 1000000]"));
   return table;
 }
 

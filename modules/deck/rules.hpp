@@ -1,4 +1,4 @@
-// What the rules of cross_checks.hpp share: model_rules.cpp and grid_rules.cpp hold them.
+// What the rules of cross_checks.hpp share: model_rules.cpp, pipeline_rules.cpp and grid_rules.cpp hold them.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +46,11 @@ inline bool kv_heads_fit(std::int64_t kv_heads, std::int64_t row) {
 
 // Model, loss, data, learning rate, number formats.
 void model_rules(const Check& check);
-// Grids, stages, batch, sums of gradients, the emulated machine.
+// Stages: cuts, schedules.
+void pipeline_rules(const Check& check);
+// Whether the model, and what the deck lists for each stage or chunk, allow so many stages.
+bool stages_fit(const Check& check, std::int64_t stages);
+// Grids, batch, sums of gradients, the emulated machine.
 void grid_rules(const Check& check);
 
 }  // namespace fourfold

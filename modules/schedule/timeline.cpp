@@ -8,6 +8,8 @@
 namespace fourfold {
 namespace {
 
+constexpr double kMostTicks = 4611686018427387904.0;  // 2^62
+
 class Clock {
  public:
   Clock(const Schedule& schedule, const Durations& durations)
@@ -120,6 +122,15 @@ Timeline evaluate(const Schedule& schedule, const Durations& durations) {
   FOURFOLD_ASSERT(durations.chunks.size() == schedule.stage_of_chunk.size(), "durations for every chunk");
   FOURFOLD_ASSERT(durations.latency.empty() || durations.latency.size() + 1 == schedule.stage_of_chunk.size(),
                   "a latency for every boundary");
+  double longest = 0;  // one operation after another, none beside another
+  for (const PassTimes& times : durations.chunks) {
+    longest +=
+        static_cast<double>(times.forward) + static_cast<double>(times.input) + static_cast<double>(times.weight);
+  }
+  for (const std::int64_t latency : durations.latency) longest += 2 * static_cast<double>(latency);
+  if (longest * schedule.micro_batches > kMostTicks) {
+    fail_all(ExitCode::input, "the schedule's operations take more than 2^62 ticks together; give smaller times");
+  }
   return Clock(schedule, durations).run();
 }
 

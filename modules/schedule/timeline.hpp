@@ -40,7 +40,8 @@ struct Timeline {
   double idle_share() const;           // of all stages together; 0 where nothing takes time
 };
 
-// `schedule` must be sound (checker.hpp): one that stands still is an assertion.
+// `schedule` must be sound (checker.hpp): one that stands still is an assertion. Errors: Error (input) of all ranks, if
+// the sum of all times does not fit.
 Timeline evaluate(const Schedule& schedule, const Durations& durations);
 
 }  // namespace fourfold

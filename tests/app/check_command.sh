@@ -52,6 +52,27 @@ expect 0 '^# +50 +0 ' "$fourfold" check "$quickstart" batch.global=100 --ranks 1
 expect 2 'two_level has 16 nodes x 4 ranks = 64, but the job has 128' "$fourfold" check "$quickstart" batch.global=128 \
   --ranks 128 "$two_level"
 
+# Pipelines, drawn as text and as SVG; the whole output stays a deck.
+pipeline=(parallel.stages=4 batch.micro_batches=8 'emulate.stage_times=[1000000,1000000,1000000]')
+expect 0 '^# schedule 1f1b: 4 stages, 4 chunks, 8 micro-batches$' "$fourfold" check "$quickstart" --schedule "${pipeline[@]}"
+grep -q '^# stage 0 |F0F1F2F3  .* idle 27.3 %, 4 in flight$' "$work/out" || fail "the timeline is not as reckoned: $(cat "$work/out")"
+grep -q '^# time .* 33 us   idle 27.3 % of all$' "$work/out" || fail "the makespan is not (8 + 4 - 1) x 3 us"
+grep -q '^#   chunk 3 on stage 3: layers.3 to head; ' "$work/out" || fail "the head is not in the last chunk"
+expect 0 'layers.0 to layers.1; ' "$fourfold" check "$quickstart" --schedule "${pipeline[@]}" parallel.cuts=[1,2,2,1]
+expect 0 ' 27 us   idle 11.1 % of all$' "$fourfold" check "$quickstart" --schedule --schedule-svg "$work/timeline.svg" \
+  "${pipeline[@]}" parallel.schedule=zero_bubble
+[ "$(grep -c '<title>' "$work/timeline.svg")" = 96 ] || fail "not 4 stages x 8 micro-batches x 3 operations in the SVG"
+expect 0 ' GFLOP   idle ' "$fourfold" check "$quickstart" --schedule parallel.stages=2 parallel.schedule=layered
+# Stages 1 and 2 are on two nodes, 1 us apart: geo pays one round trip.
+printf '%s\n' 'name: two' 'nodes: 2' 'ranks_per_node: 2' 'links: {inside: {latency: 0, bandwidth: 1.0e9}, between: {latency: 1.0e-6, bandwidth: 1.0e9}}' \
+  'rank: {fp64: 1.0e12, fp32: 1.0e12, bf16: 1.0e12, memory_bandwidth: 1.0e12}' >"$work/two.yaml"
+expect 0 ' 35 us   idle ' "$fourfold" check "$quickstart" --schedule "${pipeline[@]}" parallel.schedule=geo \
+  parallel.extra_in_flight=[0,1,0] emulate.machine="$work/two.yaml"
+expect 4 'cannot write /nowhere/timeline.svg' "$fourfold" check "$quickstart" --schedule-svg /nowhere/timeline.svg
+expect 2 'chunks x micro-batches is more than' "$fourfold" check "$quickstart" --schedule batch.global=8000000 batch.micro=1
+expect 2 'parallel.schedule_list: stage 1, entry 2 .X0.: wanted F, B, I or W' "$fourfold" check "$quickstart" \
+  parallel.stages=2 batch.micro_batches=1 parallel.schedule=list 'parallel.schedule_list=[F0 B0, F0 X0]'
+
 "$fourfold" check --all-keys >"$work/all_keys.yaml"
 cmp "$work/all_keys.yaml" "$inputs/all_keys.yaml" || fail "inputs/all_keys.yaml is not what the program writes"
 

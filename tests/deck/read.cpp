@@ -211,10 +211,12 @@ TEST(Read, DamagedTextsNeverThrow) {
 
 TEST(Read, NotBuiltYet) {
   EXPECT_TRUE(not_built_yet(read_small({}).deck, "small.yaml").empty());
-  const std::vector<std::pair<std::string, std::string>> refused = {{"parallel.stages=2", "parallel.stages"},
-                                                                    {"parallel.schedule=gpipe", "parallel.schedule"},
-                                                                    {"model.moe={experts: 4}", "model.moe"},
-                                                                    {"parallel.moe.expert=2", "parallel.moe"}};
+  const std::vector<std::pair<std::string, std::string>> refused = {
+      {"parallel.stages=2", "parallel.stages"},
+      {"parallel.schedule=gpipe", "parallel.schedule"},
+      {"emulate.stage_times=[1,1,1]", "emulate.stage_times"},
+      {"model.moe={experts: 4}", "model.moe"},
+      {"parallel.moe.expert=2", "parallel.moe"}};
   EXPECT_TRUE(not_built_yet(read_small({"precision.compute=bf16"}).deck, "small.yaml").empty());
   for (const auto& [argument, path] : refused) {
     const ReadResult result = read_small({argument}, 4);

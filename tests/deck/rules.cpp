@@ -1,5 +1,5 @@
-// One test a rule of model_rules.cpp and grid_rules.cpp; those of arithmetic against a brute-force statement of the
-// rule.
+// One test a rule of model_rules.cpp, pipeline_rules.cpp and grid_rules.cpp; those of arithmetic against a brute-force
+// statement of the rule.
 #include <regex>
 #include <set>
 
@@ -185,10 +185,65 @@ TEST(Rules, RangesOfSingleKeys) {
   expect_fault({"model.layers=0"}, "model.layers", {"1 to 10000", "nearest: 1"});
 }
 
-TEST(Rules, StagesAreNotMoreThanLayers) {
-  expect_fault({"parallel.stages=4"}, "parallel.stages", {"4", "1 to 2", "nearest: 2"}, 4);
-  expect_legal({"parallel.stages=2"}, 4);
-  expect_fault({"parallel.stages=3"}, "parallel.stages", {"1 to 2"}, 3, kMlpDeck);
+TEST(Rules, StagesAreNotMoreThanUnits) {
+  expect_fault({"parallel.stages=5"}, "parallel.stages",
+               {"5 is more than the model's 4 units (embedding, 2 blocks, head)", "legal: 1 to 4; nearest: 4"}, 5);
+  expect_legal({"parallel.stages=4"}, 4);
+  expect_fault({"parallel.stages=3"}, "parallel.stages", {"the model's 2 units (its matrices)", "1 to 2"}, 3, kMlpDeck);
+  expect_fault({"parallel.stages=4"}, "parallel.stages", {"2 units (embedding, head)"}, 4, kEmbeddingDeck);
+  // Grids with other stages are proposed only where the lists of the deck fit them.
+  const std::vector<std::string> three = {"parallel.stages=3", "parallel.cuts=[1,1,2]"};
+  const ReadResult result = read_small(three, 4);
+  ASSERT_EQ(result.errors.size(), 1u) << numbered_list(result.errors);
+  EXPECT_NE(result.errors[0].message.find("no grid of 4 ranks fits"), std::string::npos) << result.errors[0].message;
+}
+
+TEST(Rules, InterleaveNeedsChunks) {
+  for (const std::string schedule : {"gpipe", "1f1b", "layered", "zero_bubble", "geo"}) {
+    const std::string extra = schedule == "geo" ? "parallel.extra_in_flight=[1]" : "parallel.extra_in_flight=[]";
+    expect_fault({"parallel.stages=2", "parallel.interleave=2", "parallel.schedule=" + schedule, extra},
+                 "parallel.interleave", {"2 has no meaning for parallel.schedule " + schedule, "interleaved, modular"},
+                 2);
+  }
+  for (const std::string schedule : {"interleaved", "modular"}) {
+    expect_legal({"parallel.stages=2", "parallel.interleave=2", "parallel.schedule=" + schedule}, 2);
+    expect_legal({"parallel.stages=2", "parallel.schedule=" + schedule}, 2);
+    expect_fault({"parallel.stages=2", "parallel.interleave=3", "parallel.schedule=" + schedule}, "parallel.interleave",
+                 {"3 x stages 2 = 6 chunks", "4 units", "legal: 1 to 2; nearest: 2"}, 2);
+  }
+}
+
+TEST(Rules, CutsTakeEveryUnitOnce) {
+  expect_legal({"parallel.stages=2", "parallel.cuts=[1,3]"}, 2);
+  expect_legal({"parallel.stages=2", "parallel.interleave=2", "parallel.schedule=modular", "parallel.cuts=[1,1,1,1]"},
+               2);
+  expect_fault({"parallel.stages=2", "parallel.cuts=[1,2]"}, "parallel.cuts",
+               {"sums up to 3, but the model has 4 units (embedding, 2 blocks, head)"}, 2);
+  expect_fault({"parallel.stages=2", "parallel.cuts=[4]"}, "parallel.cuts",
+               {"has 1 entries for 2 chunks (stages x interleave)"}, 2);
+  expect_fault({"parallel.stages=2", "parallel.cuts=[4,0]"}, "parallel.cuts", {"1 to 10000"}, 2);
+  expect_fault({"parallel.stages=2", "parallel.schedule=layered", "parallel.cuts=[2,2]"}, "parallel.cuts",
+               {"has no meaning for parallel.schedule layered"}, 2);
+}
+
+TEST(Rules, SchedulesGetTheirLists) {
+  expect_fault({"parallel.stages=3", "parallel.schedule=geo"}, "parallel.extra_in_flight",
+               {"must be given for geo; type 2, one a boundary between stages"}, 3);
+  expect_fault({"parallel.stages=3", "parallel.schedule=geo", "parallel.extra_in_flight=[1]"},
+               "parallel.extra_in_flight", {"has 1 entries; type 2"}, 3);
+  expect_legal({"parallel.stages=3", "parallel.schedule=geo", "parallel.extra_in_flight=[1,0]"}, 3);
+  expect_legal({"parallel.schedule=geo"}, 1);
+  expect_fault({"parallel.stages=2", "parallel.schedule=list"}, "parallel.schedule_list",
+               {"must be given for list; type 2, one a stage"}, 2);
+  expect_fault({"parallel.stages=2", "parallel.schedule=list", "parallel.schedule_list=[F0 B0]"},
+               "parallel.schedule_list", {"has 1 entries; type 2"}, 2);
+  expect_legal({"parallel.stages=2", "parallel.schedule=list", "parallel.schedule_list=[F0 B0, F0 B0]"}, 2);
+}
+
+TEST(Rules, StageTimesAreThree) {
+  expect_legal({"emulate.stage_times=[1,2,3]"});
+  expect_fault({"emulate.stage_times=[1,2]"}, "emulate.stage_times", {"3 integers", "1 to 1000000000000"});
+  expect_fault({"emulate.stage_times=[0,1,1]"}, "emulate.stage_times", {"1 to 1000000000000"});
 }
 
 // Every grid that a message proposes.

@@ -1,0 +1,119 @@
+// Rules about stages: how the model is cut, and what a schedule needs.
+#include <numeric>
+
+#include "deck/derive.hpp"
+#include "deck/rules.hpp"
+
+namespace fourfold {
+namespace {
+
+std::string units_text(const ModelDeck& model) {
+  switch (model.kind) {
+    case ModelKind::transformer:
+      return number(unit_count(model)) + " units (embedding, " + number(model.layers) +
+             (model.layers == 1 ? " block" : " blocks") + ", head)";
+    case ModelKind::mlp:
+      return number(unit_count(model)) + " units (its matrices)";
+    case ModelKind::embedding:
+      break;
+  }
+  return "2 units (embedding, head)";
+}
+
+// "legal: 1 to 6; nearest: 6"
+std::string up_to(std::int64_t most) {
+  return most == 1 ? "legal: 1" : "legal: 1 to " + number(most) + "; nearest: " + number(most);
+}
+
+bool units_known(const Check& check) {
+  return check.sound({"model.kind", "model.layers", "model.widths"});
+}
+
+bool has_chunks(const ParallelDeck& parallel) {
+  return parallel.schedule == "interleaved" || parallel.schedule == "modular" || parallel.schedule == "list";
+}
+
+void stage_rule(const Check& check) {
+  if (!check.sound({"parallel.stages"}) || !units_known(check)) return;
+  const std::int64_t units = unit_count(check.deck.model);
+  if (check.deck.parallel.stages > units) {
+    check.add("parallel.stages", number(check.deck.parallel.stages) + " is more than the model's " +
+                                     units_text(check.deck.model) + "; " + up_to(units));
+  }
+}
+
+void interleave_rule(const Check& check) {
+  const ParallelDeck& parallel = check.deck.parallel;
+  if (!check.sound({"parallel.interleave", "parallel.schedule"}) || parallel.interleave == 1) return;
+  if (!has_chunks(parallel)) {
+    check.add("parallel.interleave", number(parallel.interleave) + " has no meaning for parallel.schedule " +
+                                         parallel.schedule +
+                                         "; type 1, or one of the schedules interleaved, modular, list");
+    return;
+  }
+  if (!check.sound({"parallel.stages"}) || !units_known(check)) return;
+  const std::int64_t units = unit_count(check.deck.model);
+  if (parallel.stages <= units && parallel.stages * parallel.interleave > units) {
+    check.add("parallel.interleave", number(parallel.interleave) + " x stages " + number(parallel.stages) + " = " +
+                                         number(parallel.stages * parallel.interleave) +
+                                         " chunks are more than the model's " + units_text(check.deck.model) + "; " +
+                                         up_to(units / parallel.stages));
+  }
+}
+
+void cuts_rule(const Check& check) {
+  const ParallelDeck& parallel = check.deck.parallel;
+  if (parallel.cuts.empty() || !check.sound({"parallel.cuts", "parallel.schedule"})) return;
+  if (parallel.schedule == "layered") {
+    check.add("parallel.cuts",
+              "has no meaning for parallel.schedule layered, which makes every unit a chunk; take it "
+              "away");
+    return;
+  }
+  if (!check.sound({"parallel.stages", "parallel.interleave"})) return;
+  const std::int64_t chunks = parallel.stages * parallel.interleave;
+  if (std::ssize(parallel.cuts) != chunks) {
+    check.add("parallel.cuts", "has " + number(std::ssize(parallel.cuts)) + " entries for " + number(chunks) +
+                                   " chunks (stages x interleave); type one each, or leave it out");
+    return;
+  }
+  if (!units_known(check)) return;
+  const std::int64_t sum = std::accumulate(parallel.cuts.begin(), parallel.cuts.end(), std::int64_t{0});
+  if (sum != unit_count(check.deck.model)) {
+    check.add("parallel.cuts", "sums up to " + number(sum) + ", but the model has " + units_text(check.deck.model));
+  }
+}
+
+// A list with an entry a stage (or a boundary between stages) that `schedule` needs.
+template <class Entry>
+void needed_list(const Check& check, const std::string& schedule, const char* path, const std::vector<Entry>& list,
+                 std::int64_t wanted, const std::string& each) {
+  if (check.deck.parallel.schedule != schedule || !check.sound({"parallel.schedule", "parallel.stages", path})) return;
+  if (std::ssize(list) == wanted) return;
+  check.add(path, (list.empty() ? "must be given for " + schedule : "has " + number(std::ssize(list)) + " entries") +
+                      "; type " + number(wanted) + ", one a " + each);
+}
+
+}  // namespace
+
+bool stages_fit(const Check& check, std::int64_t stages) {
+  const ParallelDeck& parallel = check.deck.parallel;
+  const std::int64_t chunks =
+      capped_product({stages, check.sound({"parallel.interleave"}) && has_chunks(parallel) ? parallel.interleave : 1});
+  if (units_known(check) && chunks > unit_count(check.deck.model)) return false;
+  if (!parallel.cuts.empty() && parallel.schedule != "layered" && std::ssize(parallel.cuts) != chunks) return false;
+  if (parallel.schedule == "geo" && std::ssize(parallel.extra_in_flight) != stages - 1) return false;
+  return parallel.schedule != "list" || std::ssize(parallel.schedule_list) == stages;
+}
+
+void pipeline_rules(const Check& check) {
+  const ParallelDeck& parallel = check.deck.parallel;
+  stage_rule(check);
+  interleave_rule(check);
+  cuts_rule(check);
+  needed_list(check, "geo", "parallel.extra_in_flight", parallel.extra_in_flight, parallel.stages - 1,
+              "boundary between stages");
+  needed_list(check, "list", "parallel.schedule_list", parallel.schedule_list, parallel.stages, "stage");
+}
+
+}  // namespace fourfold
