@@ -27,6 +27,18 @@ TEST(Checker, DroppedSendAndBoth) {
   expect_refused(schedule, {"send gradient 0 to stage 0 of stage 1 and receive gradient for 0", "are missing"});
 }
 
+TEST(Checker, DoubledTransfers) {
+  for (const Kind kind : {Kind::send_activation, Kind::receive_gradient}) {
+    Schedule schedule = build("1f1b", 2, 3);
+    auto& list = schedule.lists[0];
+    const std::size_t place = find(schedule, 0, kind, 1);
+    list.insert(list.begin() + static_cast<std::ptrdiff_t>(place) + 1, Operation(list[place]));
+    expect_refused(schedule,
+                   {"operation " + std::to_string(place + 2) + " of stage 0 (" + name_of(schedule, list[place]) +
+                    ") is there twice, first as operation " + std::to_string(place + 1)});
+  }
+}
+
 TEST(Checker, CrossedSends) {
   Schedule schedule = build("gpipe", 2, 2);
   auto& list = schedule.lists[0];
