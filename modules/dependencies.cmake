@@ -115,32 +115,54 @@ if(FOURFOLD_TESTS)
   fourfold_need(Python "${Python3_FOUND}" "${Python3_VERSION}" 3.6 "python3" "python")
 endif()
 
-if(FOURFOLD_CUDA)
-  if(NOT "CUDA" IN_LIST Kokkos_DEVICES)
-    message(FATAL_ERROR "FOURFOLD_CUDA needs a Kokkos that was built with CUDA (Kokkos_ENABLE_CUDA=ON, version 4); the "
-                        "one found in ${Kokkos_DIR} has only: ${Kokkos_DEVICES}.\n"
-                        "  Spack: spack install kokkos+cuda+wrapper cuda_arch=90\n"
-                        "  Installed elsewhere: add its prefix to -DCMAKE_PREFIX_PATH=...")
-  endif()
-  include(CheckLanguage)
-  check_language(CUDA)
-  if(NOT CMAKE_CUDA_COMPILER)
-    message(FATAL_ERROR "FOURFOLD_CUDA needs nvcc, which was not found: load the CUDA module, or set CUDACXX.")
-  endif()
-  enable_language(CUDA)
+# CUDA. A program for GPUs (FOURFOLD_CUDA) needs all of it. Else, where the toolkit and NCCL are there, the libraries that
+# need no Kokkos with CUDA (FOURFOLD_DEVICE_PARTS) are built, so that their sources compile and their errors are tested.
+if(FOURFOLD_CUDA AND NOT "CUDA" IN_LIST Kokkos_DEVICES)
+  message(FATAL_ERROR "FOURFOLD_CUDA needs a Kokkos that was built with CUDA (Kokkos_ENABLE_CUDA=ON, version 4); the "
+                      "one found in ${Kokkos_DIR} has only: ${Kokkos_DEVICES}.\n"
+                      "  Spack: spack install kokkos+cuda+wrapper cuda_arch=90\n"
+                      "  Installed elsewhere: add its prefix to -DCMAKE_PREFIX_PATH=...")
+endif()
+if(FOURFOLD_CUDA OR FOURFOLD_DEVICE_PARTS)
   find_package(CUDAToolkit QUIET)
-  fourfold_need("CUDA Toolkit" "${CUDAToolkit_FOUND}" "${CUDAToolkit_VERSION}" 11.4 "nvidia-cuda-toolkit" "cuda")
-  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ENV NCCL_HOME PATH_SUFFIXES include)
-  find_library(NCCL_LIBRARY nccl HINTS ENV NCCL_HOME PATH_SUFFIXES lib lib64)
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ENV NCCL_HOME ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
+  find_library(NCCL_LIBRARY nccl HINTS ENV NCCL_HOME ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)
+  mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY)
   if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
     set(nccl_found TRUE)
   endif()
-  fourfold_need(NCCL "${nccl_found}" "" 2.10 "libnccl-dev" "nccl")
+  if(CUDAToolkit_FOUND AND NOT DEFINED ENV{CUDACXX})
+    set(ENV{CUDACXX} ${CUDAToolkit_NVCC_EXECUTABLE}) # where it is not on the PATH
+  endif()
+  include(CheckLanguage)
+  check_language(CUDA)
+endif()
+if(FOURFOLD_CUDA)
+  fourfold_need("CUDA Toolkit" "${CUDAToolkit_FOUND}" "${CUDAToolkit_VERSION}" 11.4 "nvidia-cuda-toolkit" "cuda")
+  fourfold_need(NCCL "${nccl_found}" "" 2.14 "libnccl-dev" "nccl")
+  if(NOT CMAKE_CUDA_COMPILER)
+    message(FATAL_ERROR "FOURFOLD_CUDA needs nvcc, which was not found: load the CUDA module, or set CUDACXX.")
+  endif()
+endif()
+if(CUDAToolkit_FOUND AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 11.4 AND nccl_found AND CMAKE_CUDA_COMPILER
+   AND TARGET CUDA::cublasLt)
+  set(FOURFOLD_HAS_DEVICE_PARTS TRUE)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80) # and its PTX, which newer GPUs compile at the first start
+  endif()
+  enable_language(CUDA)
   add_library(dependency_cuda INTERFACE)
-  target_link_libraries(dependency_cuda INTERFACE CUDA::cudart CUDA::cublasLt)
+  target_link_libraries(dependency_cuda INTERFACE CUDA::cudart)
+  target_include_directories(dependency_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+  add_library(dependency_cublas INTERFACE)
+  target_link_libraries(dependency_cublas INTERFACE CUDA::cublasLt dependency_cuda)
   add_library(dependency_nccl INTERFACE)
   target_include_directories(dependency_nccl SYSTEM INTERFACE ${NCCL_INCLUDE_DIR})
   target_link_libraries(dependency_nccl INTERFACE ${NCCL_LIBRARY})
+  set_property(GLOBAL APPEND PROPERTY FOURFOLD_FOUND "CUDA Toolkit ${CUDAToolkit_VERSION} with NCCL")
+elseif(FOURFOLD_DEVICE_PARTS)
+  message(STATUS "NOT BUILT, NOT TESTED: cuBLASLt products and NCCL collectives (no CUDA Toolkit 11.4 or newer, no nvcc "
+                 "that works, or no NCCL)")
 endif()
 
 get_property(found GLOBAL PROPERTY FOURFOLD_FOUND)

@@ -34,6 +34,8 @@ fourfold_may_use(tune train infer plan simulate)
 # One third-party library, one owner (fmt and the header libraries are everyone's, Kokkos belongs to all that run kernels).
 set(FOURFOLD_OWNERS_dependency_mpi comm h5) # HDF5's parallel files are opened with MPI's types
 set(FOURFOLD_OWNERS_dependency_nccl comm)
+set(FOURFOLD_OWNERS_dependency_cublas kernels)
+set(FOURFOLD_OWNERS_dependency_cuda kernels comm) # what a product and a collective need of a GPU
 set(FOURFOLD_OWNERS_dependency_hdf5 h5)
 set(FOURFOLD_OWNERS_dependency_yaml deck)
 set(FOURFOLD_OWNERS_dependency_spdlog base)

@@ -23,6 +23,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]')
 OWNERS = {
     r"mpi\.h$": ["modules/comm", "modules/h5"],
     r"nccl\.h$": ["modules/comm"],
+    r"cublas": ["kernels"],
+    r"cuda_runtime": ["kernels", "modules/comm"],
     r"hdf5": ["modules/h5"],
     r"H5": ["modules/h5"],
     r"yaml-cpp/": ["modules/deck"],
