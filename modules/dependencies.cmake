@@ -20,7 +20,8 @@ endfunction()
 
 find_program(CCACHE_PROGRAM ccache)
 mark_as_advanced(CCACHE_PROGRAM)
-if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+# (A Kokkos with CUDA puts a launcher of its own before the compiler, which does not know it behind ccache.)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER AND NOT FOURFOLD_CUDA)
   # Precompiled headers need these two liberties of ccache.
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
@@ -138,19 +139,22 @@ if(FOURFOLD_CUDA OR FOURFOLD_DEVICE_PARTS)
   check_language(CUDA)
 endif()
 if(FOURFOLD_CUDA)
-  fourfold_need("CUDA Toolkit" "${CUDAToolkit_FOUND}" "${CUDAToolkit_VERSION}" 11.4 "nvidia-cuda-toolkit" "cuda")
+  fourfold_need("CUDA Toolkit" "${CUDAToolkit_FOUND}" "${CUDAToolkit_VERSION}" 12.0 "nvidia-cuda-toolkit" "cuda")
   fourfold_need(NCCL "${nccl_found}" "" 2.14 "libnccl-dev" "nccl")
   if(NOT CMAKE_CUDA_COMPILER)
     message(FATAL_ERROR "FOURFOLD_CUDA needs nvcc, which was not found: load the CUDA module, or set CUDACXX.")
   endif()
 endif()
-if(CUDAToolkit_FOUND AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 11.4 AND nccl_found AND CMAKE_CUDA_COMPILER
+if(CUDAToolkit_FOUND AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.0 AND nccl_found AND CMAKE_CUDA_COMPILER
    AND TARGET CUDA::cublasLt)
   set(FOURFOLD_HAS_DEVICE_PARTS TRUE)
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 80) # and its PTX, which newer GPUs compile at the first start
   endif()
   enable_language(CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION) # CMake 3.25 does not know it of nvcc 12
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  endif()
   add_library(dependency_cuda INTERFACE)
   target_link_libraries(dependency_cuda INTERFACE CUDA::cudart)
   target_include_directories(dependency_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
@@ -159,9 +163,11 @@ if(CUDAToolkit_FOUND AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 11.4 AND nccl
   add_library(dependency_nccl INTERFACE)
   target_include_directories(dependency_nccl SYSTEM INTERFACE ${NCCL_INCLUDE_DIR})
   target_link_libraries(dependency_nccl INTERFACE ${NCCL_LIBRARY})
-  set_property(GLOBAL APPEND PROPERTY FOURFOLD_FOUND "CUDA Toolkit ${CUDAToolkit_VERSION} with NCCL")
+  if(NOT FOURFOLD_CUDA)
+    set_property(GLOBAL APPEND PROPERTY FOURFOLD_FOUND "CUDA Toolkit ${CUDAToolkit_VERSION} with NCCL")
+  endif()
 elseif(FOURFOLD_DEVICE_PARTS)
-  message(STATUS "NOT BUILT, NOT TESTED: cuBLASLt products and NCCL collectives (no CUDA Toolkit 11.4 or newer, no nvcc "
+  message(STATUS "NOT BUILT, NOT TESTED: cuBLASLt products and NCCL collectives (no CUDA Toolkit 12.0 or newer, no nvcc "
                  "that works, or no NCCL)")
 endif()
 

@@ -8,22 +8,29 @@
 
 include(${CMAKE_CURRENT_LIST_DIR}/order.cmake)
 
+# nvcc hands the C++ compiler's own options on with -Xcompiler; those that decide about speed do not matter to the little
+# that it compiles here.
 add_library(fourfold_flags INTERFACE)
-target_compile_options(fourfold_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-unknown-pragmas -fno-math-errno
-                                                -fno-trapping-math)
+function(fourfold_flag)
+  foreach(flag ${ARGN})
+    target_compile_options(fourfold_flags INTERFACE $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${flag}>)
+  endforeach()
+endfunction()
+fourfold_flag(-Wall -Wextra -Wpedantic -Wshadow -Wno-unknown-pragmas -fno-math-errno -fno-trapping-math)
+target_compile_options(fourfold_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 warns of overlapping copies inside std::string's operator+ (its bug 105651).
-  target_compile_options(fourfold_flags INTERFACE -Wno-restrict)
+  fourfold_flag(-Wno-restrict)
 endif()
 if(FOURFOLD_ARCH)
-  target_compile_options(fourfold_flags INTERFACE -march=${FOURFOLD_ARCH})
+  fourfold_flag(-march=${FOURFOLD_ARCH})
 endif()
 if(FOURFOLD_WERROR)
-  target_compile_options(fourfold_flags INTERFACE -Werror)
+  fourfold_flag(-Werror)
+  target_compile_options(fourfold_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings$<SEMICOLON>-Xcompiler=-Werror>)
 endif()
 if(FOURFOLD_SANITIZE)
-  target_compile_options(fourfold_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined
-                                                  -fno-omit-frame-pointer)
+  fourfold_flag(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
   target_link_options(fourfold_flags INTERFACE -fsanitize=address,undefined)
 endif()
 if(FOURFOLD_POISON)

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,7 @@ namespace fourfold {
 
 Call::Call(const Communicator& group, Operation operation, Phase phase, int peer)
     : handle_(group.handle_),
+      device_(group.device_),
       state_(group.state_),
       key_{operation, group.name(), phase},
       rank_(group.rank()),
@@ -28,6 +30,46 @@ CommLedger& Call::ledger() const {
 
 ScratchPool::Lease Call::scratch(std::int64_t bytes) const {
   return state_->scratch.take(bytes);
+}
+
+ScratchPool::Lease Call::device_scratch(std::int64_t bytes) const {
+  return state_->device_scratch.take(bytes);
+}
+
+DeviceGroup* Call::device(const void* data) const {
+  return device_ != nullptr && state_->device != nullptr && state_->device->holds(data) ? device_.get() : nullptr;
+}
+
+void Call::queued() {
+  queued_ = device_->mark();
+}
+
+bool Call::on_device(const Communicator& group, const void* data) {
+  return group.state_->device != nullptr && group.state_->device->holds(data);
+}
+
+bool Call::needs_staging(const Communicator& group, const void* data) {
+  return group.device_ == nullptr && on_device(group, data);
+}
+
+bool Call::message_needs_staging(const Communicator& group, const void* data) {
+  return !group.state_->mpi_moves_device_memory && on_device(group, data);
+}
+
+std::shared_ptr<Device> Call::device_of(const Communicator& group) {
+  return group.state_->device;
+}
+
+ScratchPool::Lease Call::host_scratch(const Communicator& group, std::int64_t bytes) {
+  return group.state_->scratch.take(bytes);
+}
+
+void Call::copy_bytes(const Communicator& group, const void* from, void* to, std::int64_t bytes) {
+  if (on_device(group, from) || on_device(group, to)) {
+    group.state_->device->copy(from, to, bytes);
+  } else {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
 }
 
 std::shared_ptr<VirtualOperation> Call::virtual_operation(VirtualOperation::Kind kind) const {
@@ -112,7 +154,17 @@ void Call::finish() {
   virtual_.reset();
 }
 
+// With a virtual clock this rank's notices go out while it waits.
+void Call::wait_for_device() {
+  while (queued_ != nullptr && !device_->reached(queued_)) {
+    if (state_->clock.emulates()) state_->channels.progress();
+    sched_yield();
+  }
+  queued_.reset();
+}
+
 void Call::wait() {
+  wait_for_device();
   // One by one: Open MPI 4.1's MPI_Waitall spins for ever when a request has already failed.
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     MPI_Status status;

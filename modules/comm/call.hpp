@@ -12,6 +12,7 @@
 #include "base/timer.hpp"
 #include "comm/channels.hpp"
 #include "comm/collectives.hpp"
+#include "comm/device.hpp"
 #include "comm/ledger.hpp"
 #include "comm/mpi_handle.hpp"
 #include "comm/scratch.hpp"
@@ -67,7 +68,27 @@ class Call {
   int rank() const { return rank_; }
   int size() const { return size_; }
   CommLedger& ledger() const;
-  ScratchPool::Lease scratch(std::int64_t bytes) const;
+  ScratchPool::Lease scratch(std::int64_t bytes) const;         // in the host's memory
+  ScratchPool::Lease device_scratch(std::int64_t bytes) const;  // in the device's
+
+  // What queues this call's operations if `data` is a device's; null: MPI does them. What is queued belongs to the call
+  // once queued() was called.
+  DeviceGroup* device(const void* data) const;
+  void queued();
+
+  // Whether the launch's device holds it.
+  static bool on_device(const Communicator& group, const void* data);
+  // Whether a collective has to go over copies in the host's memory (staging.hpp): `data` is a device's and the group
+  // has no DeviceGroup. The same for a message, which MPI may be able to move as it is.
+  static bool needs_staging(const Communicator& group, const void* data);
+  static bool message_needs_staging(const Communicator& group, const void* data);
+  static std::shared_ptr<Device> device_of(const Communicator& group);
+  static ScratchPool::Lease host_scratch(const Communicator& group, std::int64_t bytes);
+  // From and to whichever memory.
+  template <class T>
+  static void copy(const Communicator& group, const T* from, T* to, std::int64_t count) {
+    if (count > 0) copy_bytes(group, from, to, count * static_cast<std::int64_t>(sizeof(T)));
+  }
 
   // A collective, in the ledger and on the virtual clock.
   struct Given {
@@ -131,12 +152,16 @@ class Call {
     } while (begin < count);
   }
 
+  static void copy_bytes(const Communicator& group, const void* from, void* to, std::int64_t bytes);
   void complete(MPI_Request& request, MPI_Status& status) const;
+  void wait_for_device();
   void exposed(double seconds) const;
   void trace(std::int64_t start_ns, bool in_flight) const;
   std::shared_ptr<VirtualOperation> virtual_operation(VirtualOperation::Kind kind) const;
 
   std::shared_ptr<const MpiHandle> handle_;
+  std::shared_ptr<DeviceGroup> device_;  // the group's
+  std::shared_ptr<void> queued_;         // the moment at which this call's operations on the device are complete
   CommState* state_;
   CommKey key_;
   int rank_, size_, peer_;

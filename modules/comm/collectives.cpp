@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "comm/gather_scatter.hpp"
+#include "comm/staging.hpp"
 
 namespace fourfold {
 
@@ -29,8 +30,15 @@ Pending start_all_gather(const Communicator& group, std::span<const T> mine, std
   const std::int64_t total = total_of(sizes);
   FOURFOLD_ASSERT(total == std::ssize(all), "the parts fill the whole");
   if (group.size() == 1) {
-    if (mine.data() != all.data()) copy_elements(mine.data(), all.data(), total);
+    if (mine.data() != all.data()) Call::copy(group, mine.data(), all.data(), total);
     return {};
+  }
+  if (Call::needs_staging(group, all.data())) {
+    auto copy = std::make_shared<HostCopy<T>>(group, all.size());
+    const auto begin = static_cast<std::size_t>(offsets_of(sizes)[rank]);
+    copy->fetch(mine, begin);
+    const std::span<const T> own = copy->span().subspan(begin, mine.size());
+    return then_give(start_all_gather<T>(group, own, copy->span(), sizes, phase), copy, all);
   }
   auto call = std::make_shared<Call>(group, Operation::all_gather, phase);
   const Call::Timed timed(*call);
@@ -39,6 +47,11 @@ Pending start_all_gather(const Communicator& group, std::span<const T> mine, std
                 .ring_elements = total - sizes[rank],
                 .largest = (group.size() - 1) * *std::max_element(sizes.begin(), sizes.end()),
                 .messages = group.size() - 1});
+  if (DeviceGroup* device = call->device(all.data())) {
+    device->all_gather(kWireNumber<T>, mine.data(), all.data(), sizes);
+    call->queued();
+    return waits_for(call);
+  }
   auto slices = std::make_shared<Slices>(sizes, 0, over_limit<T>(*call, total) ? 0 : total);
   post_gather<T>(*call, mine, all, sizes, *slices);
   return Pending([call, slices] {
@@ -57,6 +70,13 @@ template <class T>
 void broadcast(const Communicator& group, std::span<T> data, int root, Phase phase) {
   FOURFOLD_ASSERT(root >= 0 && root < group.size(), "the root is a rank of the group");
   if (group.size() == 1) return;
+  if (Call::needs_staging(group, data.data())) {
+    const HostCopy<T> copy(group, data.size());
+    if (group.rank() == root) copy.fetch(data);
+    broadcast<T>(group, copy.span(), root, phase);
+    if (group.rank() != root) copy.give(data);
+    return;
+  }
   const auto count = static_cast<std::int64_t>(data.size());
   auto call = std::make_shared<Call>(group, Operation::broadcast, phase);
   const Call::Timed timed(*call);
@@ -66,6 +86,12 @@ void broadcast(const Communicator& group, std::span<T> data, int root, Phase pha
                 .ring_elements = last ? 0 : count,
                 .largest = count,
                 .messages = last ? 0 : 1});
+  if (DeviceGroup* device = call->device(data.data())) {
+    device->broadcast(kWireNumber<T>, data.data(), count, root);
+    call->queued();
+    call->finish();
+    return;
+  }
   const std::int64_t most = call->chunk(sizeof(T), 1);
   for (std::int64_t begin = 0; begin < count; begin += most) {
     const auto now = static_cast<int>(std::min(most, count - begin));
@@ -87,8 +113,17 @@ void all_to_all(const Communicator& group, std::span<const T> send, std::span<co
   FOURFOLD_ASSERT(send_sizes[rank] == receive_sizes[rank], "what a rank keeps has one size");
   const std::vector<std::int64_t> send_at = offsets_of(send_sizes);
   const std::vector<std::int64_t> receive_at = offsets_of(receive_sizes);
-  copy_elements(send.data() + send_at[rank], receive.data() + receive_at[rank], send_sizes[rank]);
+  Call::copy(group, send.data() + send_at[rank], receive.data() + receive_at[rank], send_sizes[rank]);
   if (size == 1) return;
+  const void* buffer = send.empty() ? static_cast<const void*>(receive.data()) : send.data();
+  if (Call::needs_staging(group, buffer) && Call::message_needs_staging(group, buffer)) {
+    const HostCopy<T> sent(group, send.size());
+    const HostCopy<T> received(group, receive.size());
+    sent.fetch(send);
+    all_to_all<T>(group, sent.span(), send_sizes, received.span(), receive_sizes, phase);
+    received.give(receive);
+    return;
+  }
   Call call(group, Operation::all_to_all, phase);
   const Call::Timed timed(call);
   const std::int64_t sent = total_of(send_sizes) - send_sizes[rank];
@@ -98,6 +133,23 @@ void all_to_all(const Communicator& group, std::span<const T> send, std::span<co
                .largest = sent,
                .messages = std::count_if(send_sizes.begin(), send_sizes.end(), [](std::int64_t n) { return n > 0; }) -
                            (send_sizes[rank] > 0 ? 1 : 0)});
+  if (DeviceGroup* device = call.device(buffer)) {
+    std::vector<DeviceGroup::Message> sends, receives;
+    const auto message = [](std::size_t peer, T* data, std::int64_t count) {
+      return DeviceGroup::Message{static_cast<int>(peer), data, count * static_cast<std::int64_t>(sizeof(T))};
+    };
+    for (std::size_t peer = 0; peer < static_cast<std::size_t>(size); ++peer) {
+      if (peer == rank) continue;
+      if (send_sizes[peer] > 0)
+        sends.push_back(message(peer, const_cast<T*>(send.data()) + send_at[peer], send_sizes[peer]));
+      if (receive_sizes[peer] > 0)
+        receives.push_back(message(peer, receive.data() + receive_at[peer], receive_sizes[peer]));
+    }
+    device->exchange(sends, receives);
+    call.queued();
+    call.finish();
+    return;
+  }
   // Messages rather than MPI_Alltoallv, whose displacements are 32-bit; pairs without elements exchange nothing.
   for (int step = 1; step < size; ++step) {
     const auto from = static_cast<std::size_t>((group.rank() - step + size) % size);
@@ -119,6 +171,11 @@ template <class T>
 Pending start_send(const Communicator& group, std::span<const T> data, int to, int tag, Phase phase) {
   FOURFOLD_ASSERT(to >= 0 && to < group.size() && to != group.rank(), "a message goes to another rank of the group");
   FOURFOLD_ASSERT(tag >= 0 && tag < kTagLimit, "tags are below 2^15");
+  if (Call::message_needs_staging(group, data.data())) {
+    auto copy = std::make_shared<HostCopy<T>>(group, data.size());
+    copy->fetch(data);
+    return then_give(start_send<T>(group, copy->span(), to, tag, phase), copy, std::span<T>());
+  }
   auto call = std::make_shared<Call>(group, Operation::send, phase, to);
   const Call::Timed timed(*call);
   call->record_message(std::ssize(data), sizeof(T), tag);
@@ -131,6 +188,10 @@ Pending start_receive(const Communicator& group, std::span<T> data, int from, in
   FOURFOLD_ASSERT(from >= 0 && from < group.size() && from != group.rank(),
                   "a message comes from another rank of the group");
   FOURFOLD_ASSERT(tag >= 0 && tag < kTagLimit, "tags are below 2^15");
+  if (Call::message_needs_staging(group, data.data())) {
+    auto copy = std::make_shared<HostCopy<T>>(group, data.size());
+    return then_give(start_receive<T>(group, copy->span(), from, tag, phase), copy, data);
+  }
   auto call = std::make_shared<Call>(group, Operation::receive, phase, from);
   const Call::Timed timed(*call);
   call->record_message(std::ssize(data), sizeof(T), tag);

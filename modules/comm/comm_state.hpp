@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "base/trace.hpp"
 #include "comm/channels.hpp"
+#include "comm/device.hpp"
 #include "comm/ledger.hpp"
 #include "comm/scratch.hpp"
 #include "comm/virtual_clock.hpp"
@@ -15,7 +17,10 @@ struct CommState {
   CommLedger ledger;
   VirtualClock clock;
   Channels channels{clock};
-  ScratchPool scratch;
+  ScratchPool scratch;             // of the host's memory
+  std::shared_ptr<Device> device;  // null: the host reads every buffer
+  ScratchPool device_scratch;
+  bool mpi_moves_device_memory = false;  // its messages; seen to do so
   Trace no_trace;
   Trace* trace = &no_trace;
   // Largest number of bytes given to one MPI call, whose counts are 32-bit. Tests lower it.

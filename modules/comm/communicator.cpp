@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "comm/comm_state.hpp"
+#include "comm/device.hpp"
 #include "comm/mpi_check.hpp"
 #include "comm/mpi_handle.hpp"
 
@@ -67,7 +68,9 @@ std::vector<int> nodes_of(const Communicator& parent, const std::vector<int>& ra
 // Not moved on: the handle is made with the name too, and arguments are evaluated in any order.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
 Communicator::Communicator(const Communicator& parent, const std::vector<int>& ranks, std::string name)
-    : Communicator(make_handle(parent, ranks, name), name, nodes_of(parent, ranks), parent.state_) {}
+    : Communicator(make_handle(parent, ranks, name), name, nodes_of(parent, ranks), parent.state_) {
+  make_device_group();
+}
 
 Communicator::Communicator(std::shared_ptr<const MpiHandle> handle, std::string name, std::vector<int> nodes,
                            CommState* state)
@@ -75,6 +78,15 @@ Communicator::Communicator(std::shared_ptr<const MpiHandle> handle, std::string 
   check_mpi(MPI_Comm_rank(handle_->comm, &rank_), "MPI_Comm_rank", name_, -1, -1);
   check_mpi(MPI_Comm_size(handle_->comm, &size_), "MPI_Comm_size", name_, -1, -1);
   set_nodes(std::move(nodes));
+}
+
+// For the launch's device; collective over the members.
+void Communicator::make_device_group() {
+  device_.reset();
+  if (state_->device == nullptr || size_ == 1) return;
+  device_ = state_->device->make_group(rank_, size_, name_, [&](void* data, std::int64_t bytes) {
+    check_mpi(MPI_Bcast(data, static_cast<int>(bytes), MPI_BYTE, 0, handle_->comm), "MPI_Bcast", name_, rank_, size_);
+  });
 }
 
 void Communicator::set_nodes(std::vector<int> nodes) {
@@ -85,6 +97,7 @@ void Communicator::set_nodes(std::vector<int> nodes) {
 // Written by hand so that a communicator moved from is seen to be empty.
 Communicator::Communicator(Communicator&& other) noexcept
     : handle_(std::move(other.handle_)),
+      device_(std::move(other.device_)),
       rank_(std::exchange(other.rank_, 0)),
       size_(std::exchange(other.size_, 0)),
       name_(std::move(other.name_)),
@@ -94,6 +107,7 @@ Communicator::Communicator(Communicator&& other) noexcept
 
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   if (this != &other) {
+    device_ = std::move(other.device_);
     handle_ = std::move(other.handle_);
     rank_ = std::exchange(other.rank_, 0);
     size_ = std::exchange(other.size_, 0);
@@ -124,7 +138,9 @@ void Communicator::set_trace(Trace* trace) const {
 }
 
 Communicator Communicator::alias(std::string name) const {
-  return Communicator(handle_, std::move(name), nodes_, state_);
+  Communicator other(handle_, std::move(name), nodes_, state_);
+  other.device_ = device_;
+  return other;
 }
 
 }  // namespace fourfold

@@ -9,6 +9,7 @@
 namespace fourfold {
 
 class CommLedger;
+class DeviceGroup;
 class Trace;
 class VirtualClock;
 struct CommState;  // comm/comm_state.hpp
@@ -46,10 +47,12 @@ class Communicator {
   // `nodes[r]`: node of member r.
   Communicator(std::shared_ptr<const MpiHandle> handle, std::string name, std::vector<int> nodes, CommState* state);
   void set_nodes(std::vector<int> nodes);
+  void make_device_group();
   // The same members under another name, on the same MPI communicator.
   Communicator alias(std::string name) const;
 
   std::shared_ptr<const MpiHandle> handle_;  // shared with aliases only
+  std::shared_ptr<DeviceGroup> device_;      // likewise; where the launch has a device and it has groups
   int rank_ = 0;
   int size_ = 1;
   std::string name_;

@@ -12,6 +12,7 @@
 
 #include "base/timer.hpp"
 #include "comm/abort.hpp"
+#include "comm/agree.hpp"
 #include "comm/call.hpp"
 #include "comm/comm_state.hpp"
 #include "comm/launcher_check.hpp"
@@ -101,6 +102,34 @@ std::vector<int> find_nodes(MPI_Comm world, int rank, int size) {
   return firsts;
 }
 
+// Whether messages arrive that are sent from and to the device's memory: each rank's to the next one. A library that is
+// wrong about itself dies here, and the first line of its end says so.
+bool mpi_moves(const Communicator& world, CommState& state) {
+  const bool claims = state.device->mpi_claims_it();
+  if (world.size() == 1 || !agree_all(world, claims)) return false;
+  set_progress(-1, "trying GPU-aware MPI (FOURFOLD_GPU_AWARE_MPI=0: without)");
+  constexpr std::int64_t kBytes = 1024;
+  const auto pattern = [](int rank) {
+    std::vector<std::byte> bytes;
+    for (std::int64_t i = 0; i < kBytes; ++i) bytes.push_back(static_cast<std::byte>((i * 7 + rank * 31 + 1) & 0xff));
+    return bytes;
+  };
+  const ScratchPool::Lease memory = state.device_scratch.take(2 * kBytes);
+  const std::span<std::byte> sent(memory.as<std::byte>(), kBytes);
+  const std::span<std::byte> received(memory.as<std::byte>() + kBytes, kBytes);
+  state.device->copy(pattern(world.rank()).data(), sent.data(), kBytes);
+  const int next = (world.rank() + 1) % world.size();
+  const int before = (world.rank() + world.size() - 1) % world.size();
+  state.mpi_moves_device_memory = true;  // for these two
+  Pending receive = start_receive<std::byte>(world, received, before, 0, Phase::setup);
+  start_send<std::byte>(world, sent, next, 0, Phase::setup).wait();
+  receive.wait();
+  std::vector<std::byte> arrived(kBytes);
+  state.device->copy(received.data(), arrived.data(), kBytes);
+  set_progress(-1, "start");
+  return agree_all(world, arrived == pattern(before));
+}
+
 }  // namespace
 
 Launch::Launch(int* argc, char*** argv) {
@@ -151,7 +180,24 @@ void Launch::set_scratch_allocator(ScratchPool::Allocate allocate) const {
 }
 
 std::int64_t Launch::scratch_allocations() const {
-  return state_->scratch.allocations();
+  return state_->scratch.allocations() + state_->device_scratch.allocations();
+}
+
+void Launch::set_device(std::shared_ptr<Device> device, ScratchPool::Allocate allocate) const {
+  state_->device = std::move(device);
+  state_->device_scratch.set_allocator(std::move(allocate));
+  state_->mpi_moves_device_memory = state_->device != nullptr && mpi_moves(*world_, *state_);
+  world_->make_device_group();
+}
+
+std::string Launch::device_summary() const {
+  if (state_->device == nullptr) return "no device";
+  return std::string("collectives: ") +
+         (world_->device_ != nullptr ? "between devices"
+          : world_->size() > 1       ? "through the host's memory"
+                                     : "none") +
+         "; messages: " +
+         (state_->mpi_moves_device_memory ? "MPI moves the devices' memory" : "through the host's memory");
 }
 
 void Launch::emulate_nodes(std::int64_t ranks_per_node) const {

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "comm/communicator.hpp"
+#include "comm/device.hpp"
 #include "comm/scratch.hpp"
 #include "machine/machine.hpp"
 
@@ -29,9 +30,16 @@ class Launch {
   const std::string& host() const { return host_; }                // this rank's host name
   const std::string& mpi_library() const { return mpi_library_; }  // "Open MPI v4.1.4"
 
-  // Where collectives take their own buffers from (scratch.hpp). An empty function before what `allocate` needs ends.
+  // Where collectives take their own buffers in the host's memory from (scratch.hpp). An empty function before what
+  // `allocate` needs ends.
   void set_scratch_allocator(ScratchPool::Allocate allocate) const;
   std::int64_t scratch_allocations() const;
+  // A device whose memory collectives are given from now on, and where they take their own buffers in it from; null:
+  // none any more. For the world and the communicators made of it from now on. Tries whether MPI moves that memory
+  // (small messages round all ranks) if it says that it does. All ranks, with no operation under way.
+  void set_device(std::shared_ptr<Device> device, ScratchPool::Allocate allocate) const;
+  // "collectives: NCCL; messages: through the host's memory": what set_device came to.
+  std::string device_summary() const;
   // The topology of a machine file in place of the real one: nodes of `ranks_per_node` ranks, filled one after the
   // other (node_of, between_nodes, the ledger). For the world and communicators made of it from now on.
   void emulate_nodes(std::int64_t ranks_per_node) const;

@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "comm/gather_scatter.hpp"
+#include "comm/staging.hpp"
 #include "grid/partition.hpp"
 
 namespace fourfold {
@@ -67,15 +68,42 @@ class PairwiseSum {
   ScratchPool::Lease received_;
 };
 
+// The same in a device's memory: queues the exchange and the additions into `sum`, which may be the own part. The
+// result holds what was received until the call is complete.
+template <class T>
+std::shared_ptr<const ScratchPool::Lease> queue_pairwise_sum(Call& call, DeviceGroup& device, std::span<const T> all,
+                                                             std::span<const std::int64_t> sizes, T* sum) {
+  const std::vector<std::int64_t> offsets = offsets_of(sizes);
+  const auto rank = static_cast<std::size_t>(call.rank());
+  const std::int64_t count = sizes[rank];
+  const std::int64_t width = sizeof(T);
+  auto received = std::make_shared<const ScratchPool::Lease>(call.device_scratch(count * (call.size() - 1) * width));
+  std::vector<DeviceGroup::Message> sends, receives;
+  for (int r = 0; r < call.size(); ++r) {
+    const auto peer = static_cast<std::size_t>(r);
+    if (peer == rank) continue;
+    if (sizes[peer] > 0) sends.push_back({r, const_cast<T*>(all.data()) + offsets[peer], sizes[peer] * width});
+    if (count > 0)
+      receives.push_back({r, received->template as<T>() + (peer < rank ? r : r - 1) * count, count * width});
+  }
+  device.exchange(sends, receives);
+  if (count > 0) {
+    device.add_in_order(kWireNumber<T>,
+                        {all.data() + offsets[rank], received->template as<T>(), call.rank(), call.size(), count}, sum);
+  }
+  return received;
+}
+
 // Of a part that a rank receives from each other. Messages of such a size cross memory once inside a node, where the
 // MPI library's own non-blocking sums may move each several times (Open MPI 4.1, 2 ranks, 64 MB: 140 ms, pairwise 36);
 // below it, and between nodes, the library knows its ways better.
 constexpr std::int64_t kPairwiseBytes = std::int64_t{8} << 10;
 
 template <class T>
-bool pairwise(const Communicator& group, std::int64_t count, Summation summation) {
+bool pairwise(const Communicator& group, std::span<const T> data, Summation summation) {
   return summation == Summation::deterministic ||
-         (!group.between_nodes() && count / group.size() * static_cast<std::int64_t>(sizeof(T)) >= kPairwiseBytes);
+         (!group.between_nodes() && !Call::on_device(group, data.data()) &&
+          static_cast<std::int64_t>(data.size_bytes()) / group.size() >= kPairwiseBytes);
 }
 
 template <class T>
@@ -93,6 +121,16 @@ Pending start_all_reduce(const Communicator& group, std::span<T> data, MPI_Op op
   auto call = std::make_shared<Call>(group, Operation::all_reduce, phase);
   const Call::Timed timed(*call);
   record_all_reduce<T>(*call, count);
+  const auto finish = [call] {
+    const Call::Timed waiting(*call);
+    call->finish();
+  };
+  if (DeviceGroup* device = call->device(data.data())) {
+    device->all_reduce(kWireNumber<T>, data.data(), count,
+                       op == MPI_SUM ? DeviceGroup::Reduce::sum : DeviceGroup::Reduce::max);
+    call->queued();
+    return Pending(finish);
+  }
   // A multiple of the ranks, so that the pieces' parts add up to the whole's.
   const std::int64_t most = call->chunk(sizeof(T), group.size());
   for (std::int64_t begin = 0; begin < count; begin += most) {
@@ -101,10 +139,7 @@ Pending start_all_reduce(const Communicator& group, std::span<T> data, MPI_Op op
       return MPI_Iallreduce(MPI_IN_PLACE, data.data() + begin, now, mpi_type<T>(), op, call->comm(), request);
     });
   }
-  return Pending([call] {
-    const Call::Timed waiting(*call);
-    call->finish();
-  });
+  return Pending(finish);
 }
 
 template <class T>
@@ -115,6 +150,16 @@ Pending start_pairwise_all_reduce(const Communicator& group, std::span<T> data, 
   const std::vector<std::int64_t> sizes = equal_parts(count, group.size());
   const auto rank = static_cast<std::size_t>(group.rank());
   record_all_reduce<T>(*call, count);
+  if (DeviceGroup* device = call->device(data.data())) {
+    T* own = data.data() + offsets_of(sizes)[rank];
+    auto received = queue_pairwise_sum<T>(*call, *device, data, sizes, own);
+    device->all_gather(kWireNumber<T>, own, data.data(), sizes);
+    call->queued();
+    return Pending([call, received] {
+      const Call::Timed waiting(*call);
+      call->finish();
+    });
+  }
   auto sum = std::make_shared<PairwiseSum<T>>(*call, data, sizes);
   return Pending([call, sum, sizes, data, rank, count] {
     const Call::Timed waiting(*call);
@@ -140,8 +185,13 @@ void check_parts(const Communicator& group, std::span<const T> all, std::span<co
 template <class T>
 Pending start_all_reduce_sum(const Communicator& group, std::span<T> data, Summation summation, Phase phase) {
   if (group.size() == 1) return {};
-  return pairwise<T>(group, std::ssize(data), summation) ? start_pairwise_all_reduce(group, data, phase)
-                                                         : start_all_reduce(group, data, MPI_SUM, phase);
+  if (Call::needs_staging(group, data.data())) {
+    auto copy = std::make_shared<HostCopy<T>>(group, data.size());
+    copy->fetch(data);
+    return then_give(start_all_reduce_sum<T>(group, copy->span(), summation, phase), copy, data);
+  }
+  return pairwise<T>(group, data, summation) ? start_pairwise_all_reduce(group, data, phase)
+                                             : start_all_reduce(group, data, MPI_SUM, phase);
 }
 
 template <class T>
@@ -151,7 +201,15 @@ void all_reduce_sum(const Communicator& group, std::span<T> data, Summation summ
 
 template <class T>
 void all_reduce_max(const Communicator& group, std::span<T> data, Phase phase) {
-  if (group.size() > 1) start_all_reduce(group, data, MPI_MAX, phase).wait();
+  if (group.size() == 1) return;
+  if (Call::needs_staging(group, data.data())) {
+    const HostCopy<T> copy(group, data.size());
+    copy.fetch(data);
+    all_reduce_max<T>(group, copy.span(), phase);
+    copy.give(data);
+    return;
+  }
+  start_all_reduce(group, data, MPI_MAX, phase).wait();
 }
 
 template <class T>
@@ -161,8 +219,16 @@ Pending start_reduce_scatter_sum(const Communicator& group, std::span<const T> a
   const auto rank = static_cast<std::size_t>(group.rank());
   const std::int64_t total = total_of(sizes);
   if (group.size() == 1) {
-    copy_elements(all.data(), mine.data(), total);
+    Call::copy(group, all.data(), mine.data(), total);
     return {};
+  }
+  if (Call::needs_staging(group, all.data())) {
+    const auto whole = std::make_shared<HostCopy<T>>(group, all.size());
+    auto part = std::make_shared<HostCopy<T>>(group, mine.size());
+    whole->fetch(all);
+    Pending sum = start_reduce_scatter_sum<T>(group, whole->span(), part->span(), sizes, summation, phase);
+    auto pending = std::make_shared<Pending>(std::move(sum));
+    return then_give(Pending([whole, pending] { pending->wait(); }), part, mine);
   }
   auto call = std::make_shared<Call>(group, Operation::reduce_scatter, phase);
   const Call::Timed timed(*call);
@@ -175,7 +241,17 @@ Pending start_reduce_scatter_sum(const Communicator& group, std::span<const T> a
     const Call::Timed waiting(*call);
     call->finish();
   };
-  if (pairwise<T>(group, total, summation)) {
+  if (DeviceGroup* device = call->device(all.data())) {
+    std::shared_ptr<const ScratchPool::Lease> received;
+    if (summation == Summation::deterministic) {
+      received = queue_pairwise_sum<T>(*call, *device, all, sizes, mine.data());
+    } else {
+      device->reduce_scatter(kWireNumber<T>, all.data(), mine.data(), sizes);
+    }
+    call->queued();
+    return Pending([finish, received] { finish(); });
+  }
+  if (pairwise<T>(group, all, summation)) {
     auto sum = std::make_shared<PairwiseSum<T>>(*call, all, sizes);
     return Pending([call, sum, mine] {
       const Call::Timed waiting(*call);

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "comm/device_choice.hpp"
 #include "comm/ledger.hpp"
 #include "comm/scratch.hpp"
 
@@ -122,6 +123,33 @@ TEST(CommLedger, EveryNameIsThere) {
   for (int i = 0; i < kPhases; ++i) names.insert(phase_name(static_cast<Phase>(i)));
   EXPECT_EQ(names.size(), static_cast<std::size_t>(kOperations + kPhases));
   EXPECT_FALSE(names.contains(""));
+}
+
+TEST(DeviceChoice, OneEachOrARefusalThatSaysWhatToType) {
+  EXPECT_EQ(choose_device(0, 4, 4, false).device, 0);
+  EXPECT_EQ(choose_device(3, 4, 4, false).device, 3);
+  EXPECT_EQ(choose_device(3, 4, 8, false).device, 3);
+  EXPECT_EQ(choose_device(3, 4, 1, false).device, 0);  // bound by the launcher, or shared: the ids tell
+  for (const int visible : {0, -1}) {
+    const DeviceChoice none = choose_device(0, 1, visible, true);
+    EXPECT_EQ(none.device, -1);
+    EXPECT_NE(none.refusal.find("no CUDA device"), std::string::npos);
+  }
+  EXPECT_EQ(choose_device(1, 4, 2, false).device, 1);
+  const DeviceChoice refused = choose_device(2, 4, 2, false);
+  EXPECT_EQ(refused.device, -1);
+  EXPECT_NE(refused.refusal.find("4 ranks on this node see 2 GPUs"), std::string::npos);
+  EXPECT_NE(refused.refusal.find("srun --ntasks-per-node=N"), std::string::npos);
+  EXPECT_NE(refused.refusal.find("FOURFOLD_SHARE_GPUS=1"), std::string::npos);
+  EXPECT_EQ(choose_device(2, 4, 2, true).device, 0);
+  EXPECT_EQ(choose_device(3, 4, 2, true).device, 1);
+}
+
+TEST(DeviceChoice, TwoRanksOnOneAreSeen) {
+  EXPECT_EQ(shared_device({"node 0, 0000:01:00.0", "node 0, 0000:02:00.0", "node 1, 0000:01:00.0"}), "");
+  EXPECT_EQ(shared_device({}), "");
+  const std::string shared = shared_device({"node 0, 0000:01:00.0", "node 1, 0000:01:00.0", "node 1, 0000:01:00.0"});
+  EXPECT_EQ(shared.rfind("ranks 1 and 2 would share one GPU (node 1, 0000:01:00.0)", 0), 0u) << shared;
 }
 
 TEST(ScratchPool, KeepsAndGrows) {

@@ -135,7 +135,7 @@ def compile_flags(arguments):
     for entry in commands:
         path = os.path.relpath(os.path.realpath(entry["file"]), os.path.realpath(arguments.source)).split(os.sep)
         module = "kernels" if path[0] == "kernels" else path[1] if path[0] == "modules" and len(path) > 2 else None
-        if module is None:
+        if module is None or path[-1].endswith(".cu"):
             continue
         words = shlex.split(entry["command"])
         words = words[words.index(arguments.compiler) :]  # without ccache
