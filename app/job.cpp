@@ -1,17 +1,16 @@
 #include "job.hpp"
 
-#include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <optional>
 #include <string>
 
 #include "base/log.hpp"
 #include "base/memory_ledger.hpp"
-#include "base/trace.hpp"
 #include "comm/agree.hpp"
 #include "comm/launch.hpp"
 #include "deck/derive.hpp"
 #include "deck_file.hpp"
+#include "devices.hpp"
 #include "kernels/gemm.hpp"
 
 namespace fourfold {
@@ -54,20 +53,6 @@ std::optional<Deck> deck_of_job(const Communicator& world, const DeckArguments& 
   return deck;
 }
 
-// Collectives take their buffers from the pool while it lives.
-class PooledScratch {
- public:
-  PooledScratch(const Launch& launch, Pool& pool) : launch_(launch) {
-    launch.set_scratch_allocator([&pool](std::int64_t bytes) { return pool.take(MemoryTag::buffers, bytes); });
-  }
-  ~PooledScratch() { launch_.set_scratch_allocator({}); }
-  PooledScratch(const PooledScratch&) = delete;
-  PooledScratch& operator=(const PooledScratch&) = delete;
-
- private:
-  const Launch& launch_;
-};
-
 }  // namespace
 
 int run_job(const DeckArguments& arguments, Purpose purpose,
@@ -87,18 +72,19 @@ int run_job(const DeckArguments& arguments, Purpose purpose,
     // 2. The deck, before anything is allocated.
     const std::optional<Deck> deck = deck_of_job(world, arguments, purpose);
     if (!deck) return static_cast<int>(ExitCode::input);
-    if (deck->emulate.description) launch.emulate(*deck->emulate.description);
 
-    // 3. Kokkos, and one thread for the product libraries: ranks own cores.
-    const Kokkos::ScopeGuard kokkos;
-    kernels::set_product_threads(1);
-    set_region_hooks({[](const std::string& region) { Kokkos::Profiling::pushRegion(region); },
-                      [] { Kokkos::Profiling::popRegion(); }});
+    // 3. Kokkos, and as many threads for the product libraries: one, or where Kokkos has OpenMP what OMP_NUM_THREADS
+    // says.
+    const Devices devices(world);
+    if (deck->emulate.description) launch.emulate(*deck->emulate.description);
+    const auto kokkos = devices.start_kokkos();
+    kernels::set_product_threads(Kokkos::DefaultHostExecutionSpace().concurrency());
+    set_region_hooks(Devices::region_hooks());
 
     // 4. Memory and communicators.
     MemoryLedger memory;
     Pool pool(memory);
-    const PooledScratch scratch(launch, pool);
+    const auto attached = devices.attach(launch, pool);
     const ProcessGrid grid(
         std::vector<StageShape>(static_cast<std::size_t>(deck->parallel.stages), stage_shape(*deck)));
     const GridComms comms(world, grid, dense_axis_sets(kv_sharers(deck->model, grid.stage(0).dense.row)));

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <cstring>
 #include <limits>
 
 #include "base/error.hpp"
@@ -53,7 +52,7 @@ std::shared_ptr<std::byte> Pool::take(MemoryTag tag, std::int64_t bytes) {
     waiting.pop_back();
   }
 #ifdef FOURFOLD_POISON
-  std::memset(block.data(), 0xff, static_cast<std::size_t>(bytes));  // a NaN in every floating-point type
+  Kokkos::deep_copy(block, std::byte{0xff});  // a NaN in every floating-point type
 #endif
   state_->ledger.add(tag, bytes);
   auto give_back = [state = state_, tag, bytes, block](std::byte*) {

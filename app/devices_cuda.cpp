@@ -1,0 +1,42 @@
+#include <nvtx3/nvToolsExt.h>
+
+#include <cstdlib>
+
+#include "base/log.hpp"
+#include "comm/cuda_device.hpp"
+#include "comm/device_choice.hpp"
+#include "devices.hpp"
+
+namespace fourfold {
+
+Devices::Devices(const Communicator& world) {
+  const char* share = std::getenv("FOURFOLD_SHARE_GPUS");
+  const DeviceQuery query{cuda_devices, cuda_device_id, share != nullptr && std::string(share) == "1"};
+  const AgreedDevice agreed = agree_on_device(world, query);
+  device_ = agreed.device;
+  shared_ = agreed.shared;
+}
+
+std::unique_ptr<Kokkos::ScopeGuard> Devices::start_kokkos() const {
+  return std::make_unique<Kokkos::ScopeGuard>(Kokkos::InitializationSettings().set_device_id(device_));
+}
+
+std::shared_ptr<void> Devices::attach(const Launch& launch, Pool& pool) const {
+  launch.set_device(make_cuda_device(device_, !shared_),
+                    [&pool](std::int64_t bytes) { return pool.take(MemoryTag::buffers, bytes); });
+  log_info("GPUs: one a rank" + std::string(shared_ ? ", some shared" : "") + "; " + launch.device_summary());
+  return {&pool, [&launch](void*) { launch.set_device(nullptr, {}); }};
+}
+
+RegionHooks Devices::region_hooks() {
+  return {[](const std::string& region) {
+            nvtxRangePushA(region.c_str());
+            Kokkos::Profiling::pushRegion(region);
+          },
+          [] {
+            Kokkos::Profiling::popRegion();
+            nvtxRangePop();
+          }};
+}
+
+}  // namespace fourfold
