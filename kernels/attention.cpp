@@ -78,7 +78,8 @@ void tile_softmax(const Space& space, const Tile& at, T scale, T* scores, T* max
         const Index begin = tile.hidden(r), end = tile.seen(r);
         const Index n = begin < end ? end - begin : 0;
         T* row = all + begin;
-        const T old_max = first ? -std::numeric_limits<T>::infinity() : max[r];
+        constexpr T kLowest = -std::numeric_limits<T>::infinity();  // no call on a device
+        const T old_max = first ? kLowest : max[r];
         const T tile_max = lane_max<T>(n, [=](Index j) { return scale * row[j]; });
         const T new_max = old_max > tile_max ? old_max : tile_max;
         const T tile_sum = lane_sum<T, kFewLanes>(n, [=](Index j) {

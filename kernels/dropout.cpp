@@ -63,11 +63,15 @@ void apply_mask(const char* label, const Space& space, Matrix<const T> x, Random
         const Index sample = at.first_sample + r / at.tokens;
         const Index position = at.first_token + r % at.tokens;
         const auto first = static_cast<std::uint64_t>((sample * at.sequence + position) * at.width + at.first_col);
+        // nvcc captures nothing first inside an if constexpr.
+        const Mask draw = mask;
+        const Acc<T> times = factor;
+        const bool past_caches = around;
         if constexpr (kStreamsOnHost) {
-          mask_run(mask, around, width, first, factor, in, out);
+          mask_run(draw, past_caches, width, first, times, in, out);
         } else {
           for (Index j = 0; j < width; ++j) {
-            out[j] = mask.keeps(first + static_cast<std::uint64_t>(j)) ? static_cast<T>(in[j] * factor) : T(0);
+            out[j] = draw.keeps(first + static_cast<std::uint64_t>(j)) ? static_cast<T>(in[j] * times) : T(0);
           }
         }
       });

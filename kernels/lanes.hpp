@@ -39,8 +39,9 @@ KOKKOS_FORCEINLINE_FUNCTION T lane_sum(Index n, Element element) {
 // -infinity for n = 0; a NaN among the elements gives NaN or is skipped.
 template <class T, int Lanes = kLanes, class Element>
 KOKKOS_FORCEINLINE_FUNCTION T lane_max(Index n, Element element) {
+  constexpr T kLowest = -std::numeric_limits<T>::infinity();  // no call on a device
   return lane_reduce<T, Lanes>(
-      n, -std::numeric_limits<T>::infinity(), [](T a, T b) { return a > b ? a : b; }, element);
+      n, kLowest, [](T a, T b) { return a > b ? a : b; }, element);
 }
 
 }  // namespace fourfold::kernels

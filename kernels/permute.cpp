@@ -35,10 +35,11 @@ void move_box(const char* label, const Space& space, const BoxCopy& box, Vector<
         const Index j = row % b.n1;
         const T* source_row = from + b.from + i * b.from_stride0 + j * b.from_stride1;
         T* target_row = to + b.to + i * b.to_stride0 + j * b.to_stride1;
+        const bool past_caches = around;  // nvcc captures nothing first inside an if constexpr
         if constexpr (kAdd) {
           for (Index k = 0; k < b.n2; ++k) target_row[k] = target_row[k] + source_row[k];
         } else {
-          copy_run(around, b.n2, source_row, target_row);
+          copy_run(past_caches, b.n2, source_row, target_row);
         }
       });
   finish_stores_around_caches(around);

@@ -103,7 +103,7 @@ template <class T>
 bool pairwise(const Communicator& group, std::span<const T> data, Summation summation) {
   return summation == Summation::deterministic ||
          (!group.between_nodes() && !Call::on_device(group, data.data()) &&
-          static_cast<std::int64_t>(data.size_bytes()) / group.size() >= kPairwiseBytes);
+          std::ssize(data) / group.size() * static_cast<std::int64_t>(sizeof(T)) >= kPairwiseBytes);
 }
 
 template <class T>
