@@ -47,6 +47,10 @@ if [ "$(nproc)" -ge 2 ]; then
   run col_2 2 parallel.dense.col=2
   run depth_2 2 parallel.dense.depth=2
 fi
+if grep -q OpenMPInternal "$program"; then # a Kokkos with OpenMP: one rank on all cores, unbound
+  if "${launcher[@]}" --version 2>&1 | grep -qE 'Open MPI|OpenRTE'; then launcher+=(--bind-to none); fi
+  OMP_PROC_BIND=false OMP_NUM_THREADS=$(nproc) run "one_rank_$(nproc)_threads" 1
+fi
 python=${PYTHON:-python3}
 if "$python" -c 'import torch' 2> /dev/null; then
   for threads in 1 $(nproc); do
