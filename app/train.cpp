@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "base/timer.hpp"
 #include "commands.hpp"
 #include "job.hpp"
 #include "model/precision.hpp"
@@ -23,6 +24,9 @@ Run train_command(CLI::App& line) {
                 "go on with the deck's learning rate although the checkpoint was made with another");
   line.add_flag("--new-data", arguments->options.new_data,
                 "go on with the deck's data although the checkpoint was made with others");
+  line.add_flag("--calibrate", arguments->options.calibrate,
+                "measure the rate of the step's own products first: the ceiling that speeds are compared with");
+  arguments->options.started_ns = now_ns();  // arguments are declared first thing
   arguments->options.version = FOURFOLD_VERSION;
   return [arguments]() -> int {
     return run_job(arguments->deck, Purpose::train, [&](const Deck& deck, const GridComms& comms, Pool& pool) {

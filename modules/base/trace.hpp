@@ -44,7 +44,9 @@ class Trace {
  public:
   // At most `capacity` events are kept; later ones are counted in dropped(). 0: only phases are timed, and a scope
   // without one reads no clock and copies nothing.
-  explicit Trace(std::size_t capacity = 0) : capacity_(capacity), origin_ns_(now_ns()), since_ns_(origin_ns_) {}
+  // `since_ns`: when its first phase began.
+  explicit Trace(std::size_t capacity = 0, std::int64_t since_ns = now_ns())
+      : capacity_(capacity), origin_ns_(now_ns()), since_ns_(since_ns) {}
 
   bool on() const { return capacity_ > 0; }
   // From now on; returns the phase until now. A new trace is in `start`.

@@ -18,7 +18,9 @@ struct RunDeck {
   std::string folder = "runs/run";  // default: runs/<name>
   std::int64_t steps = 100;
   std::uint64_t seed = 1234;
-  bool trace = false;  // write <folder>/trace.json (Chrome trace, for Perfetto)
+  bool trace = false;                  // write <folder>/trace.json (Chrome trace, for Perfetto)
+  std::string machine = "none";        // a machine file: what it runs on
+  std::optional<Machine> description;  // what it says, once it is read
   bool operator==(const RunDeck&) const = default;
 };
 

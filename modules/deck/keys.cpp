@@ -50,6 +50,10 @@ std::vector<DeckKey> make_table() {
   add(integer("run.seed", at_least(0), "of initial weights, data order and dropout",
               [](auto& d) { return &d.run.seed; }));
   add(boolean("run.trace", "write trace.json, a Chrome trace for Perfetto", [](auto& d) { return &d.run.trace; }));
+  add(text("run.machine",
+           "a machine file of what this runs on, whose rates are the ceiling that speeds are compared with; none: no "
+           "ceiling without --calibrate",
+           [](auto& d) { return &d.run.machine; }));
 
   add(choice("model.kind", "a decoder, a plain net, or a look-up and a head", {"transformer", "mlp", "embedding"},
              [](auto& d) { return &d.model.kind; }));

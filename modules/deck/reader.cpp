@@ -92,7 +92,12 @@ class DeckReader {
     if (readable_) {
       convert_values(result.deck);
       require_missing(result.deck);
-      machine_errors = load_machine(result.deck, load);
+      if (load) {
+        RunDeck& run = result.deck.run;
+        EmulateDeck& emulate = result.deck.emulate;
+        load_machine("run.machine", run.machine, run.description, load, machine_errors);
+        load_machine("emulate.machine", emulate.machine, emulate.description, load, machine_errors);
+      }
       derive_sizes(result.deck);
       derive_grid(result.deck, ranks);
       for (DeckError& error : cross_check(result.deck, ranks, places_)) errors_.push_back(std::move(error));
@@ -128,18 +133,18 @@ class DeckReader {
     });
   }
 
-  // The machine file that the deck names; its faults.
-  std::vector<DeckError> load_machine(Deck& deck, const LoadText& load) {
-    const std::string path = "emulate.machine";
-    if (!deck.emulate.asked() || !load) return {};
-    const LoadedText loaded = load(deck.emulate.machine);
+  // The machine file that the deck names under `path`, if any; its faults join `errors`.
+  void load_machine(const std::string& path, const std::string& file, std::optional<Machine>& description,
+                    const LoadText& load, std::vector<DeckError>& errors) {
+    if (file == "none") return;
+    const LoadedText loaded = load(file);
     if (!loaded.problem.empty()) {
-      add(places_.of(path), path, "cannot read " + deck.emulate.machine + ": " + loaded.problem);
-      return {};
+      add(places_.of(path), path, "cannot read " + file + ": " + loaded.problem);
+      return;
     }
-    ReadResult machine = read_machine(loaded.text, deck.emulate.machine);
-    if (machine.errors.empty()) deck.emulate.description = std::move(machine.deck.emulate.description);
-    return machine.errors;
+    ReadResult machine = read_machine(loaded.text, file);
+    if (machine.errors.empty()) description = std::move(machine.deck.emulate.description);
+    errors.insert(errors.end(), machine.errors.begin(), machine.errors.end());
   }
 
   void add(const Place& place, const std::string& path, const std::string& message) {

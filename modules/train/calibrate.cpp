@@ -6,6 +6,7 @@
 
 #include "base/timer.hpp"
 #include "comm/collectives.hpp"
+#include "comm/virtual_clock.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/vector.hpp"
 #include "tensor/tensor.hpp"
@@ -104,6 +105,18 @@ double measure_ceiling(const Deck& deck, const Communicator& world) {
   return rate;
 }
 
+template <class T>
+Ceiling find_ceiling(const Deck& deck, const Communicator& world, bool measure) {
+  if (measure) return {measure_ceiling<T>(deck, world), "measured at start"};
+  if (!deck.run.description) return {0, "none; --calibrate measures one, run.machine names one"};
+  const Machine& machine = *deck.run.description;
+  return {static_cast<double>(machine.flops(kNumberType<T>)) * world.size(),
+          "said of " + machine.name + " by " + deck.run.machine};
+}
+
+template Ceiling find_ceiling<float>(const Deck&, const Communicator&, bool);
+template Ceiling find_ceiling<double>(const Deck&, const Communicator&, bool);
+template Ceiling find_ceiling<kernels::bf16>(const Deck&, const Communicator&, bool);
 template double measure_ceiling<float>(const Deck&, const Communicator&);
 template double measure_ceiling<double>(const Deck&, const Communicator&);
 template double measure_ceiling<kernels::bf16>(const Deck&, const Communicator&);

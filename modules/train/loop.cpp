@@ -59,7 +59,7 @@ class Session {
         world_(comms.world()),
         pool_(pool),
         options_(options),
-        trace_(deck.run.trace ? kTraceEvents : 0),
+        trace_(deck.run.trace ? kTraceEvents : 0, options.started_ns > 0 ? options.started_ns : now_ns()),
         traced_(comms.world(), trace_),
         loader_(open_loader(deck, comms.world())),
         trainer_(deck, comms, *loader_, pool, trace_),
@@ -80,7 +80,7 @@ class Session {
     if (evaluation_left_over()) evaluate_now();
     bool stop = stop_.agreed();
     while (step() < deck_.run.steps && !stop && !told_to_stop()) {
-      const StepReport report = trainer_.step();
+      const StepReport report = step_or_reports();
       log(report);
       look_for_faults(report);
       stop = stop_.agreed();
@@ -121,17 +121,33 @@ class Session {
     last_saved_ = position->step;
   }
 
+  // A step that all ranks refuse (values that are not finite) ends the run, but not without its reports.
+  StepReport step_or_reports() {
+    const std::int64_t flops_before = comms_.clock().flops();
+    try {
+      const StepReport report = trainer_.step();
+      hardware_flops_ += comms_.clock().flops() - flops_before;
+      return report;
+    } catch (const Error& error) {
+      if (error.caller() == Caller::all_ranks) leave_reports();
+      throw;
+    }
+  }
+
   void open_reports() {
-    const double ceiling = measure_ceiling<T>(deck_, world_);
+    const Ceiling ceiling = find_ceiling<T>(deck_, world_, options_.calibrate);
     if (!first_rank()) return;
-    metrics_ = std::make_unique<Metrics>(deck_.run.folder, step());
-    console_ = std::make_unique<Console>(deck_.run.steps, step() + 1, flops_per_token_, ceiling);
+    metrics_ = std::make_unique<Metrics>(deck_.run.folder, step(), ceiling);
+    console_ = std::make_unique<Console>(deck_.run.steps, step() + 1, flops_per_token_, ceiling.flops_per_second);
     const std::string steps = step() < deck_.run.steps
                                   ? fmt::format("steps {} to {}", step() + 1, deck_.run.steps)
                                   : fmt::format("all {} steps are done, nothing left to train", deck_.run.steps);
-    log_info(fmt::format("run {}: {} ranks, {} parameters, {} FLOPs a token, ceiling {}FLOP/s, {}", deck_.run.name,
-                         world_.size(), format_thousands(describe(deck_.model).parameters()),
-                         format_thousands(static_cast<std::int64_t>(flops_per_token_)), format_count(ceiling), steps));
+    log_info(fmt::format("run {}: {} ranks, {} parameters, {} model FLOPs a token, {}", deck_.run.name, world_.size(),
+                         format_thousands(describe(deck_.model).parameters()),
+                         format_thousands(static_cast<std::int64_t>(flops_per_token_)), steps));
+    const std::string rate =
+        ceiling.flops_per_second > 0 ? format_count(ceiling.flops_per_second) + "FLOP/s, " : std::string();
+    log_info("ceiling: " + rate + ceiling.source);
   }
 
   // The evaluation of the step that the checkpoint holds was interrupted.
@@ -141,6 +157,7 @@ class Session {
 
   void log(const StepReport& report) {
     ++steps_here_;
+    tokens_here_ += report.tokens;
     if (steps_here_ > kWarmUpSteps) {
       tokens_ += report.tokens;
       step_seconds_ += report.seconds;
@@ -212,17 +229,21 @@ class Session {
 
   ExitCode finish() {
     if (step() > 0) checkpoint_now();
-    summary();
-    if (trace_.on()) {
-      set_progress(step(), "trace");
-      write_run_trace();
-    }
+    leave_reports();
     stop_.clear_file();
     if (step() >= deck_.run.steps && !evaluation_dropped_) return ExitCode::done;
     const std::string reason = stop_.reason().empty() ? "--stop-at-step" : stop_.reason();
     log_info(
         fmt::format("stopped by {} after step {} of {}; the same command goes on", reason, step(), deck_.run.steps));
     return ExitCode::again;
+  }
+
+  // Collective.
+  void leave_reports() {
+    summary();
+    if (!trace_.on()) return;
+    set_progress(step(), "trace");
+    write_run_trace();
   }
 
   // Collective: the largest of each number over the ranks.
@@ -236,12 +257,22 @@ class Session {
     all_reduce_max<double>(world_, peaks, Phase::control);
     const TrafficReport traffic = traffic_report(world_);
     const PhaseReport phases = phase_report(world_, trace_);
+    auto hardware = static_cast<double>(hardware_flops_);
+    all_reduce_sum<double>(world_, {&hardware, 1}, Summation::fast, Phase::control);
     if (!first_rank()) return;
     if (step_seconds_ > 0) {
       const double rate = static_cast<double>(tokens_) / step_seconds_;
       log_info(fmt::format(
           "{} tokens/s, {}FLOP/s in this session, its first {} steps, evaluation and checkpoints not counted",
           format_thousands(static_cast<std::int64_t>(rate)), format_count(rate * flops_per_token_), kWarmUpSteps));
+    }
+    if (steps_here_ > 0) {
+      const double tokens = static_cast<double>(tokens_here_);
+      log_info(fmt::format(
+          "model FLOPs {} a token; computed {} a token: what ranks repeat and backward computes again is in it",
+          format_thousands(static_cast<std::int64_t>(flops_per_token_)),
+          format_thousands(static_cast<std::int64_t>(hardware / tokens))));
+      metrics_->write_flops(step(), flops_per_token_, hardware / tokens);
     }
     log_info(fmt::format("{} in all; by phase, a rank's mean and the largest:\n{}", format_duration(phases.whole),
                          phase_table(phases)));
@@ -290,7 +321,9 @@ class Session {
   std::optional<std::int64_t> resumed_from_;
   std::int64_t last_saved_ = -1;
   bool evaluation_dropped_ = false;
-  std::int64_t steps_here_ = 0, tokens_ = 0;  // of this session; tokens after the warm-up
+  std::int64_t steps_here_ = 0, tokens_here_ = 0;  // of this session
+  std::int64_t tokens_ = 0;                        // the same after the warm-up
+  std::int64_t hardware_flops_ = 0;                // of this rank's products in this session's steps
   double step_seconds_ = 0;
 };
 

@@ -15,6 +15,8 @@ struct TrainOptions {
   std::int64_t stop_at_step = 0;  // save after this step and leave with ExitCode::again; 0: never
   bool new_schedule = false;      // go on although the checkpoint's learning-rate schedule is another one
   bool new_data = false;          // ... although its data are others
+  bool calibrate = false;         // measure what the machine could do, to compare speeds with
+  std::int64_t started_ns = 0;    // when the program did (now_ns()), so that its phases hold the launch; 0: no matter
   std::string version;            // of the program, kept in checkpoints
 };
 

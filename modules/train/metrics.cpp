@@ -7,6 +7,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -22,7 +23,8 @@ using Json = nlohmann::ordered_json;  // keys in the order written; doubles with
 
 }  // namespace
 
-Metrics::Metrics(const std::string& folder, std::int64_t resumed_step) : path_(folder + "/metrics.jsonl") {
+Metrics::Metrics(const std::string& folder, std::int64_t resumed_step, Ceiling ceiling)
+    : path_(folder + "/metrics.jsonl"), ceiling_(std::move(ceiling)) {
   std::string text;
   if (std::ifstream old(path_, std::ios::binary); old) {
     text.assign(std::istreambuf_iterator<char>(old), std::istreambuf_iterator<char>());
@@ -51,14 +53,23 @@ Metrics::Metrics(const std::string& folder, std::int64_t resumed_step) : path_(f
 }
 
 void Metrics::write(const StepReport& report, double model_flops) {
-  put(Json{{"step", report.step},
-           {"loss", report.loss},
-           {"grad_norm", report.grad_norm},
-           {"lr", report.learning_rate},
-           {"tokens", report.tokens},
-           {"seconds", report.seconds},
-           {"tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
-           {"model_flops_per_second", model_flops / report.seconds}}
+  Json line{{"step", report.step},
+            {"loss", report.loss},
+            {"grad_norm", report.grad_norm},
+            {"lr", report.learning_rate},
+            {"tokens", report.tokens},
+            {"seconds", report.seconds},
+            {"tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
+            {"model_flops_per_second", model_flops / report.seconds}};
+  if (ceiling_.flops_per_second > 0) line["utilisation"] = model_flops / report.seconds / ceiling_.flops_per_second;
+  put(line.dump());
+}
+
+void Metrics::write_flops(std::int64_t step, double model_per_token, double computed_per_token) {
+  put(Json{{"event", "flops"},
+           {"step", step},
+           {"model_per_token", model_per_token},
+           {"computed_per_token", computed_per_token}}
           .dump());
 }
 

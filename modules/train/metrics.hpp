@@ -1,12 +1,15 @@
 // metrics.jsonl: one JSON object a line, flushed. A restarted run appends; a reader takes a step's last line.
 //
-//   {"step":1,"loss":..,"grad_norm":..,"lr":..,"tokens":..,"seconds":..,"tokens_per_second":..,"model_flops_per_second":..}
+//   {"step":1,"loss":..,"grad_norm":..,"lr":..,"tokens":..,"seconds":..,"tokens_per_second":..,
+//   "model_flops_per_second":..,"utilisation":..}   the last, model FLOP/s over the ceiling, where that is known
 //   {"event":"eval","step":50,"loss":..,"samples":..,"targets":..,"seconds":..,"bits_per_byte":..}   (the last where
 //   tokens are text)
 //   {"event":"restart","step":50}
 //   {"event":"communication","step":50,"axes":[{"axis":"data","operations":..,"messages":..,"bytes_inside":..,
 //   "bytes_between":..,"exposed_mean":..,"exposed_largest":..,"virtual_mean":..,"virtual_largest":..}],
 //   "virtual_picoseconds":..}   at a session's end, of its steps; the virtual ones where a machine is emulated
+//   {"event":"flops","step":50,"model_per_token":..,"computed_per_token":..}   at its end too: by all ranks together,
+//   what they repeat and what backward computes again included
 //   {"event":"phases","step":50,"seconds":..,"mean":{"start":..,"input":..,"forward":..},"largest":{..}}   at its end
 //   too
 #pragma once
@@ -17,6 +20,7 @@
 #include <set>
 #include <string>
 
+#include "train/calibrate.hpp"
 #include "train/evaluate.hpp"
 #include "train/phases.hpp"
 #include "train/traffic.hpp"
@@ -31,12 +35,13 @@ class Metrics {
   // cut off. `resumed_step`: the step the run goes on from, noted as a restart where the file already holds lines;
   // lines of later steps stay, as history. Errors (Error, storage, one rank): the file cannot be opened, read or
   // written.
-  Metrics(const std::string& folder, std::int64_t resumed_step);
+  Metrics(const std::string& folder, std::int64_t resumed_step, Ceiling ceiling = {});
 
   void write(const StepReport& report, double model_flops);  // FLOPs of the step on all ranks
   void write(std::int64_t step, const EvalReport& report);
   void write(std::int64_t step, const TrafficReport& report);
   void write(std::int64_t step, const PhaseReport& report);
+  void write_flops(std::int64_t step, double model_per_token, double computed_per_token);
 
   // Whether the file held an evaluation of this step when it was opened.
   bool had_eval(std::int64_t step) const { return evaluated_.contains(step); }
@@ -48,6 +53,7 @@ class Metrics {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
   std::string path_;
+  Ceiling ceiling_;
   std::unique_ptr<std::FILE, Close> file_;
   std::set<std::int64_t> evaluated_;
 };

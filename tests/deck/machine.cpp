@@ -78,6 +78,24 @@ TEST(MachineFile, FaultsAreSaidWithTheirPlace) {
   expect_machine_fault("", "1:1", "", {"the machine file is empty; keys: name, nodes"});
 }
 
+TEST(MachineFile, OfWhatItRunsOnIsLoadedToo) {
+  const auto read = [&](const LoadedText& machine) {
+    return read_deck(kSmallDeck + "emulate: {machine: e.yaml}\n", "small.yaml", {"run.machine=m.yaml"}, 4,
+                     [&](const std::string& file) {
+                       return file == "m.yaml" ? machine : LoadedText{kMachine, ""};
+                     });
+  };
+  const ReadResult both = read({with_line("ranks_per_node", "ranks_per_node: 1"), ""});
+  EXPECT_EQ(numbered_list(both.errors), "");
+  EXPECT_EQ(both.deck.run.description->ranks(), 2);  // it need not hold the job
+  EXPECT_EQ(both.deck.emulate.description->ranks(), 6);
+  EXPECT_EQ(numbered_list(read({"", "No such file"}).errors),
+            "1. override 'run.machine=m.yaml': run.machine: cannot read m.yaml: No such file\n");
+  const ReadResult faulty = read({with_line("nodes", "nodes: 0"), ""});
+  ASSERT_EQ(faulty.errors.size(), 1u) << numbered_list(faulty.errors);
+  EXPECT_TRUE(faulty.errors[0].text().starts_with("m.yaml:2:1: nodes: ")) << faulty.errors[0].text();
+}
+
 TEST(MachineFile, IsLoadedForADeckThatNamesIt) {
   std::string asked;
   const auto read = [&](std::int64_t ranks, const LoadedText& machine) {

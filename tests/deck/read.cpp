@@ -24,7 +24,7 @@ checkpoint: {every: 100, keep: 2}                   # in run.folder/checkpoints/
 
 Deck example_deck() {
   Deck deck;
-  deck.run = {"quickstart", "runs/quickstart", 400, 1234, false};
+  deck.run = {"quickstart", "runs/quickstart", 400, 1234, false, "none", {}};
   deck.model.layers = 4;
   deck.model.hidden = 256;
   deck.model.heads = 8;

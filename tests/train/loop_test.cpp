@@ -14,6 +14,7 @@
 #include "comm/collectives.hpp"
 #include "comm/launch.hpp"
 #include "comm/ledger.hpp"
+#include "model/describe.hpp"
 #include "mpi_test.hpp"
 #include "runs.hpp"
 #include "train/restart.hpp"
@@ -87,12 +88,20 @@ std::vector<Json> all_lines_of(const std::string& folder) {
   return lines;
 }
 
+// The first line of an event; null: none.
+Json of_event(const std::vector<Json>& lines, const std::string& event) {
+  for (const Json& line : lines) {
+    if (line.value("event", "") == event) return line;
+  }
+  return {};
+}
+
 // Without what is about a session, not about the run.
 std::vector<Json> lines_of(const std::string& folder) {
   std::vector<Json> lines = all_lines_of(folder);
   std::erase_if(lines, [](const Json& line) {
     const std::string event = line.value("event", "");
-    return event == "communication" || event == "phases";
+    return event == "communication" || event == "phases" || event == "flops";
   });
   return lines;
 }
@@ -140,6 +149,66 @@ TEST(Loop, TenStepsAreFiveRestartFiveBitForBit) {
     EXPECT_EQ(line["tokens"], 48 * 8);
     EXPECT_NEAR(line["tokens_per_second"].get<double>() * line["seconds"].get<double>(), 48 * 8, 1e-6);
   }
+}
+
+// What a session says of its speed at its end, and of each step where there is a ceiling.
+TEST(Loop, MetricsSayWhatTheCeilingIsAndWhatWasComputed) {
+  const Folder folder;
+  Deck deck = test::deck_of(test::small_transformer(), overrides(folder), world().size());
+  int runs = 0;
+  const auto lines_after = [&](const TrainOptions& options) {
+    EXPECT_EQ(run_train(deck, world(), options), ExitCode::done);
+    std::vector<Json> lines = all_lines_of(folder.run());
+    folder.put_aside("run" + std::to_string(++runs));
+    return lines;
+  };
+  const auto expect = [&](const std::vector<Json>& lines, bool known, double ceiling) {
+    if (world().rank() != 0) return;
+    for (const Json& line : lines) {
+      if (line.contains("event")) continue;
+      ASSERT_EQ(line.contains("utilisation"), known);
+      if (!known) continue;
+      const double rate = line["model_flops_per_second"];
+      const double share = line["utilisation"];
+      EXPECT_GT(share, 0);
+      EXPECT_TRUE(ceiling == 0 || std::abs(share * ceiling / rate - 1) < 1e-12) << share;
+    }
+    const Json flops = of_event(lines, "flops");
+    const auto model = static_cast<double>(describe(deck.model).training_flops());
+    EXPECT_EQ(flops.value("model_per_token", 0.0), model);
+    // Attention's pairs below and on the diagonal, scores twice: 14 d x 36 pairs for 6 d x 8 x 8 of the model.
+    const double attention = 2.0 * 16 * (14.0 * 36 / 8 - 6 * 8);
+    EXPECT_DOUBLE_EQ(flops.value("computed_per_token", 0.0), model + attention);
+  };
+  expect(lines_after(until(0)), false, 0);
+  TrainOptions measures = until(0);
+  measures.calibrate = true;
+  expect(lines_after(measures), true, 0);
+  deck.run.machine = "m.yaml";
+  deck.run.description.emplace().fp64 = 1'000'000'007;
+  expect(lines_after(until(0)), true, 1'000'000'007.0 * world().size());
+}
+
+// A run that ends on values that are not finite says where the time went all the same.
+TEST(Loop, ARunThatIsNotFiniteLeavesItsReports) {
+  const Folder folder;
+  const Deck deck = test::deck_of(
+      test::small_transformer(),
+      overrides(folder, {"optimizer.lr=1e300", "optimizer.schedule.kind=constant", "run.trace=true"}), world().size());
+  try {
+    run_train(deck, world(), until(0));
+    FAIL() << "not finite";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.caller(), Caller::all_ranks);
+    EXPECT_NE(std::string(error.what()).find("not finite"), std::string::npos) << error.what();
+  }
+  if (world().rank() != 0) return;
+  const std::vector<Json> lines = all_lines_of(folder.run());
+  EXPECT_GT(of_event(lines, "phases").value("seconds", 0.0), 0);
+  EXPECT_FALSE(of_event(lines, "flops").is_null());
+  EXPECT_TRUE(Json::parse(bytes_of(folder.run() + "/trace.json")).is_object() ||
+              Json::parse(bytes_of(folder.run() + "/trace.json")).is_array());
+  EXPECT_FALSE(fs::exists(folder.run() + "/checkpoints/step_00000001.h5"));
 }
 
 // Values that are still on their way when an evaluation, a checkpoint or the end of the run reads them: losses,
@@ -207,11 +276,12 @@ TEST(Loop, TimeIsReportedByPhase) {
   if (ranks > 1) more.push_back("parallel.dense.depth=" + std::to_string(ranks));
   const Deck deck = test::deck_of(test::small_transformer(), overrides(folder, more), ranks);
   const Stopwatch watch;
-  EXPECT_EQ(run_train(deck, world(), until(0)), ExitCode::done);
-  const double outside = watch.seconds();
+  TrainOptions options = until(0);
+  options.started_ns = now_ns() - 3'000'000'000;  // the launch took 3 seconds
+  EXPECT_EQ(run_train(deck, world(), options), ExitCode::done);
+  const double outside = watch.seconds() + 3;
   if (world().rank() != 0) return;
-  const Json line = all_lines_of(folder.run()).at(10 + 3);
-  EXPECT_EQ(line.at("event"), "phases");
+  const Json line = of_event(all_lines_of(folder.run()), "phases");
   double sum = 0, steps = 0;
   for (const auto& [phase, seconds] : line.at("mean").items()) {
     sum += seconds.get<double>();
@@ -223,6 +293,7 @@ TEST(Loop, TimeIsReportedByPhase) {
   }
   const double whole = line.at("seconds").get<double>();
   EXPECT_NEAR(sum, whole, 0.01 * whole);
+  EXPECT_GE(line.at("mean").at("start").get<double>(), 3.0);
   EXPECT_LE(whole, outside);
   double reported = 0;
   for (const Json& step : lines_of(folder.run())) {

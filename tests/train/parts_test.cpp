@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "comm/collectives.hpp"
 #include "comm/launch.hpp"
+#include "model/describe.hpp"
 #include "mpi_test.hpp"
 #include "runs.hpp"
 #include "train/calibrate.hpp"
@@ -116,6 +117,63 @@ TEST(Trainer, SteadyStepsAllocateNothing) {
   const std::int64_t allocations = run.pool.allocations();
   for (int step = 0; step < 5; ++step) run.trainer.step();
   EXPECT_EQ(run.pool.allocations(), allocations);
+}
+
+// The products that the ranks of a real step count, against formulas in the model's sizes: 6 FLOPs for each active
+// matrix element and token; attention forward 4 d, backward 10 d for each head, query and key on or below the diagonal.
+// Model FLOPs: half the square, backward twice forward; what col ranks repeat of attention is no model FLOP.
+TEST(Flops, OfAStepAreTheFormulas) {
+  struct Sizes {
+    std::int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, sequence;
+    bool gated;
+  };
+  const auto expect = [](const Sizes& s, std::vector<std::string> overrides, const Communicator& ranks, int repeats) {
+    overrides.insert(overrides.end(), {"batch.global=24", "batch.micro_batches=2", "model.dropout=0"});
+    const Deck deck = test::deck_of(test::small_transformer(), overrides, ranks.size());
+    test::Training<> run(deck, ranks);
+    const std::int64_t before = ranks.clock().flops();
+    const StepReport report = run.trainer.step();
+    std::int64_t computed = ranks.clock().flops() - before;
+    all_reduce_sum<std::int64_t>(ranks, {&computed, 1}, Summation::fast, Phase::control);
+
+    const std::int64_t width = s.heads * s.head_dim;
+    const std::int64_t matrices = s.layers * (2 * s.hidden * width + 2 * s.hidden * s.kv_heads * s.head_dim +
+                                              (s.gated ? 3 : 2) * s.hidden * s.ffn) +
+                                  s.vocab * s.hidden;
+    const std::int64_t samples = 24, pairs = s.sequence * (s.sequence + 1) / 2;
+    EXPECT_EQ(report.tokens, samples * s.sequence);
+    EXPECT_EQ(computed, report.tokens * 6 * matrices + repeats * samples * s.layers * 14 * width * pairs);
+    EXPECT_EQ(describe(deck.model).training_flops(), 6 * matrices + s.layers * 6 * width * s.sequence);
+  };
+  const Sizes grouped{2, 16, 4, 2, 4, 24, 31, 8, true}, plain{3, 16, 4, 4, 4, 20, 37, 7, false};
+  const std::vector<std::string> of_plain = {
+      "model.layers=3", "model.kv_heads=4", "model.ffn.kind=gelu",       "model.ffn.hidden=20",
+      "model.vocab=37", "model.sequence=7", "model.tie_embeddings=true", "model.positions=learned",
+      "model.bias=all"};
+  expect(grouped, {}, world(), 1);
+  expect(plain, of_plain, world(), 1);
+  if (world().size() != 4) return;
+  expect(grouped, {"parallel.dense.row=2", "parallel.dense.col=2"}, world(), 2);
+  expect(grouped, {"parallel.dense.row=2", "parallel.dense.col=2", "attention.split=col"}, world(), 1);
+}
+
+TEST(Calibrate, WhereTheCeilingComesFrom) {
+  Deck deck = test::deck_of(test::small_transformer(), {"batch.global=12", "batch.micro_batches=1"}, world().size());
+  EXPECT_EQ(find_ceiling<float>(deck, world(), false).flops_per_second, 0);
+  deck.run.machine = "m.yaml";
+  Machine& machine = deck.run.description.emplace();
+  machine.name = "small";
+  machine.fp64 = 3;
+  machine.fp32 = 5;
+  machine.bf16 = 7;
+  EXPECT_EQ(find_ceiling<double>(deck, world(), false).flops_per_second, 3.0 * world().size());
+  EXPECT_EQ(find_ceiling<float>(deck, world(), false).flops_per_second, 5.0 * world().size());
+  const Ceiling said = find_ceiling<kernels::bf16>(deck, world(), false);
+  EXPECT_EQ(said.flops_per_second, 7.0 * world().size());
+  EXPECT_EQ(said.source, "said of small by m.yaml");
+  const Ceiling measured = find_ceiling<float>(deck, world(), true);
+  EXPECT_GT(measured.flops_per_second, 1e6);
+  EXPECT_EQ(measured.source, "measured at start");
 }
 
 TEST(Calibrate, PositiveAndTheSameEverywhere) {
