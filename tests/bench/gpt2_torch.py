@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The step of gpt2_124m.yaml in PyTorch on the CPU: python3 gpt2_torch.py [--threads N] [--steps N] [--bf16]
+"""The step of gpt2_124m.yaml in PyTorch on the CPU: python3 gpt2_torch.py [--threads N] [--steps N] [--precision P]
 
+P: fp32; autocast, products in bf16 with weights in fp32; bf16, weights and all (no fp32 masters: fewer bytes than ours).
 Debian's python3-torch is enough. Prints tokens/s of each step but the first two, one a line.
 """
 import argparse
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 parser = argparse.ArgumentParser()
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--steps", type=int, default=8)
-parser.add_argument("--bf16", action="store_true")
+parser.add_argument("--precision", choices=("fp32", "autocast", "bf16"), default="fp32")
 options = parser.parse_args()
 torch.set_num_threads(options.threads)
 
@@ -59,11 +60,13 @@ torch.manual_seed(0)
 model = Model()
 nn.init.normal_(model.token.weight, std=0.02)
 nn.init.normal_(model.position.weight, std=0.02)
+if options.precision == "bf16":
+    model = model.to(torch.bfloat16)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01)
 ids, targets = (torch.randint(0, VOCAB, (BATCH, TOKENS)) for _ in range(2))
 for step in range(options.steps):
     start = time.perf_counter()
-    with torch.autocast("cpu", torch.bfloat16, enabled=options.bf16):
+    with torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "autocast"):
         logits = model(ids)
         loss = F.cross_entropy(logits.view(-1, VOCAB).float(), targets.view(-1))
     optimizer.zero_grad(set_to_none=True)
