@@ -1,6 +1,7 @@
 #include <nvtx3/nvToolsExt.h>
 
 #include <cstdlib>
+#include <string>
 
 #include "base/log.hpp"
 #include "comm/cuda_device.hpp"
@@ -8,6 +9,20 @@
 #include "devices.hpp"
 
 namespace fourfold {
+
+namespace {
+
+void push_region(const std::string& region) {
+  nvtxRangePushA(region.c_str());
+  Kokkos::Profiling::pushRegion(region);
+}
+
+void pop_region() {
+  Kokkos::Profiling::popRegion();
+  nvtxRangePop();
+}
+
+}  // namespace
 
 Devices::Devices(const Communicator& world) {
   const char* share = std::getenv("FOURFOLD_SHARE_GPUS");
@@ -29,14 +44,7 @@ std::shared_ptr<void> Devices::attach(const Launch& launch, Pool& pool) const {
 }
 
 RegionHooks Devices::region_hooks() {
-  return {[](const std::string& region) {
-            nvtxRangePushA(region.c_str());
-            Kokkos::Profiling::pushRegion(region);
-          },
-          [] {
-            Kokkos::Profiling::popRegion();
-            nvtxRangePop();
-          }};
+  return {push_region, pop_region};
 }
 
 }  // namespace fourfold

@@ -96,6 +96,9 @@ find_package(fmt QUIET)
 fourfold_need(fmt "${fmt_FOUND}" "${fmt_VERSION}" 8.0 "libfmt-dev" "fmt")
 add_library(dependency_fmt INTERFACE)
 target_link_libraries(dependency_fmt INTERFACE fmt::fmt)
+if(FOURFOLD_CUDA) # fmt 9 thinks that nvcc has none of half of the constexpr functions that the other half calls
+  target_compile_definitions(dependency_fmt INTERFACE FMT_USE_CONSTEXPR=1)
+endif()
 
 find_package(spdlog QUIET)
 fourfold_need(spdlog "${spdlog_FOUND}" "${spdlog_VERSION}" 1.9 "libspdlog-dev" "spdlog")
