@@ -50,8 +50,25 @@ std::string listed(const std::string& title, const std::vector<std::string>& nam
 
 using Datasets = std::map<std::string, const DatasetRecord*>;
 
+// Where all weights are there, in their shapes, but of another type: said once, since everything else (moments,
+// masters) follows from it. Else empty.
+std::string other_precision(const Listing& listing, const Datasets& stored) {
+  std::string text;
+  for (const Listing::Item& item : listing.items()) {
+    const NamedShard& shard = *item.shard;
+    if (!shard.name.starts_with("/params/")) continue;
+    const auto found = stored.find(shard.name);
+    if (found == stored.end() || found->second->shape != shard.shard.shape) return "";
+    if (found->second->type == shard.type) return "";
+    text = " in another precision: its weights are " + std::string(h5::element_name(found->second->type)) +
+           ", the model's (precision.compute) are " + std::string(h5::element_name(shard.type));
+  }
+  return text;
+}
+
 // All that differs between what is wanted and what the file holds; empty when nothing does.
 std::string differences(const Listing& listing, const Datasets& stored) {
+  if (std::string text = other_precision(listing, stored); !text.empty()) return text;
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;
   std::string other;
@@ -70,9 +87,10 @@ std::string differences(const Listing& listing, const Datasets& stored) {
     rest.erase(found);
   }
   for (const auto& entry : rest) unexpected.push_back(entry.first);
-  return listed("missing in the checkpoint", missing, unexpected) +
-         listed("in the checkpoint, but not in the model", unexpected, missing) +
-         (other.empty() ? "" : "\n  of another type or shape:" + other);
+  const std::string text = listed("missing in the checkpoint", missing, unexpected) +
+                           listed("in the checkpoint, but not in the model", unexpected, missing) +
+                           (other.empty() ? "" : "\n  of another type or shape:" + other);
+  return text.empty() ? "" : " of another model:" + text;
 }
 
 Datasets wanted_datasets(const CommitRecord& record, const std::vector<std::string>& skip) {
@@ -129,7 +147,7 @@ Attempt try_load(const Communicator& world, const Committed& source, const std::
   Listing listing(world, shards, options.transfer_bytes, true);
   const Datasets stored = wanted_datasets(record, options.skip);
   if (const std::string text_of = differences(listing, stored); !text_of.empty())
-    fail_all(ExitCode::input, "the checkpoint " + source.path + " is of another model:" + text_of);
+    fail_all(ExitCode::input, "the checkpoint " + source.path + " is" + text_of);
 
   Attempt attempt;
   LoadReport& report = attempt.report;

@@ -61,6 +61,14 @@ mkdir empty
 expect 0 "^empty: 0 committed steps" "$fourfold" inspect empty
 expect 0 "" "${launcher[@]}" 1 "$fourfold" train deck.yaml run.folder=single precision.compute=fp32
 expect 2 "is fp64 in .* and fp32 in " "$fourfold" inspect one --compare single
+# bf16 on two grids: rounding, by its own bound; another seed is beyond it.
+expect 0 "" "${launcher[@]}" 1 "$fourfold" train deck.yaml run.folder=half precision.compute=bf16
+expect 0 "" "${launcher[@]}" 4 "$fourfold" train deck.yaml run.folder=halves precision.compute=bf16 parallel.dense.row=2 parallel.dense.depth=2
+expect 0 "" "${launcher[@]}" 1 "$fourfold" train deck.yaml run.folder=half_seed precision.compute=bf16 run.seed=6
+expect 0 "^equal within 3.1e-02 on all 3 common steps" "$fourfold" inspect half --compare halves
+expect 1 "^the runs part at step 1: " "$fourfold" inspect half --compare half_seed
+expect 0 "all bytes read" "$fourfold" inspect half --verify
+expect 2 "in another precision: its weights are bf16, the model's .precision.compute. are fp64" "${launcher[@]}" 1 "$fourfold" eval deck.yaml run.folder=half data.valid_samples=4
 
 # A flipped byte in the middle of a tensor's data.
 file=one/checkpoints/step_00000002.h5

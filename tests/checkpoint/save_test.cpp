@@ -189,6 +189,29 @@ TEST(Load, AnotherModelIsRefusedWithAllDifferences) {
   EXPECT_TRUE(has(message, "/params/bias: the model has fp64 (5), the checkpoint fp32 (4)")) << message;
 }
 
+// One sentence, however many tensors; with a weight of another shape it is another model after all.
+TEST(Load, AnotherPrecisionIsSaidOnce) {
+  const Folder folder;
+  const Part part({{"/params/w", ElementType::fp32, {4, 2}},
+                   {"/params/bias", ElementType::fp32, {4}},
+                   {"/optimizer/m/bias", ElementType::fp32, {4}}},
+                  all_data(), world().rank(), 1);
+  save(world(), folder.path(), 1, part.shards(), {}, strict());
+  const auto message_for = [&](std::int64_t columns) {
+    Part other({{"/params/w", ElementType::bf16, {4, columns}},
+                {"/params/bias", ElementType::bf16, {4}},
+                {"/optimizer/m/bias", ElementType::fp32, {4}},
+                {"/optimizer/master/bias", ElementType::fp32, {4}}},
+               all_data(), world().rank(), 1);
+    return agreed_error([&] { load_newest(world(), folder.path(), other.shards()); }, ExitCode::input);
+  };
+  const auto message = message_for(2);
+  EXPECT_TRUE(has(message, "is in another precision: its weights are fp32, the model's (precision.compute) are bf16"))
+      << message;
+  EXPECT_FALSE(has(message, "master")) << message;
+  EXPECT_TRUE(has(message_for(3), "of another model")) << message_for(3);
+}
+
 TEST(Load, ASkippedSectionIsNotAskedFor) {
   const Folder folder;
   const std::vector<Tensor> params{{"/params/w", ElementType::fp32, {4, 2}}};
