@@ -195,10 +195,8 @@ void Linear<T>::backward_weight(Kept& kept) const {
     count_product(kept.dy.rows());
   });
   if (!biases_.empty()) {
-    auto write = kernels::Write::add;
-    for (Param<T>* bias : biases_) write = bias->next_write();
-    kernels::bias_backward<T>(space, kept.dy.matrix(),
-                              kernels::Vector<kernels::Acc<T>>(biases_.front()->grad.data(), weight_->rows()), write);
+    const kernels::Vector<kernels::Acc<T>> db(biases_.front()->grad.data(), weight_->rows());
+    kernels::bias_backward<T>(space, kept.dy.matrix(), db, next_write(biases_));
   }
   if (context_.options.snap) {
     check_range(kept.dy.vector(), kept.x.vector(), kept.x.rows(),

@@ -79,14 +79,6 @@ kernels::Matrix<kernels::Acc<T>> Weight<T>::local_gradient() const {
   return kernels::Matrix<kernels::Acc<T>>(params_.front()->grad.data(), rows_, cols_);
 }
 
-// All segments are written together.
-template <class T>
-kernels::Write Weight<T>::next_write() const {
-  auto write = kernels::Write::add;
-  for (Param<T>* param : params_) write = param->next_write();
-  return write;
-}
-
 template <class T>
 void Weight<T>::scatter_gradient(const Tensor<kernels::Acc<T>>& whole) const {
   const Index size = shard_size();
@@ -94,7 +86,7 @@ void Weight<T>::scatter_gradient(const Tensor<kernels::Acc<T>>& whole) const {
   Pending pending = gather_.start_adjoint(whole.vector(), mine.vector());
   context_.deferred.add(std::move(pending), [this, whole, mine, size] {
     const kernels::Vector<kernels::Acc<T>> sum(params_.front()->grad.data(), size);
-    const bool first = next_write() == kernels::Write::overwrite;
+    const bool first = next_write(params_) == kernels::Write::overwrite;
     const auto put = first ? kernels::copy<kernels::Acc<T>> : kernels::add<kernels::Acc<T>, kernels::Acc<T>>;
     put(Space(), mine.vector(), sum);
   });

@@ -47,7 +47,7 @@ class Weight {
   template <class Product>
   void add_gradient(const Product& product) const {
     if (gather_.ranks() == 1) {
-      product(local_gradient(), next_write());
+      product(local_gradient(), next_write(params_));
       return;
     }
     Tensor<kernels::Acc<T>> whole(context_.pool, MemoryTag::buffers, rows_, cols_);
@@ -56,7 +56,6 @@ class Weight {
   }
 
  private:
-  kernels::Write next_write() const;
   kernels::Matrix<kernels::Acc<T>> local_gradient() const;
   void scatter_gradient(const Tensor<kernels::Acc<T>>& whole) const;
   Index shard_size() const;

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.hpp"
 #include "comm/collectives.hpp"
 #include "grid/axes.hpp"
 #include "grid/partition.hpp"
@@ -62,6 +63,18 @@ struct Param {
     return std::exchange(grad_is_old, false) ? kernels::Write::overwrite : kernels::Write::add;
   }
 };
+
+// Of parameters that are always written together.
+template <class T>
+kernels::Write next_write(const std::vector<Param<T>*>& params) {
+  auto write = kernels::Write::add;
+  for (Param<T>* param : params) {
+    const kernels::Write its = param->next_write();
+    FOURFOLD_ASSERT(param == params.front() || its == write, "fused gradients are written together");
+    write = its;
+  }
+  return write;
+}
 
 // The flat buffers of one reduction group; params are side by side in declaration order, padding (zeros) after them.
 template <class T>
