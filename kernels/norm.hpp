@@ -30,8 +30,9 @@ template <class T>
 void rms_norm_forward(const Space& space, Matrix<const T> x, Vector<const Acc<T>> squares, Index width, double eps,
                       Vector<const T> w, Matrix<T> y, Vector<Acc<T>> rstd);
 
-// Rows that one rank holds whole, in one pass: h = x + branch, left in `branch` (empty: h is x), y = norm(h). The same
-// sums in the same order as by the passes above. (Asking for the next row's lines ahead made it slower.) b as above; rms_norm_rows is without mean and b.
+// Rows that one rank holds whole and that follow each other in memory, in one pass: h = x + branch, left in `branch`
+// (empty: h is x), y = norm(h). The same sums in the same order as by the passes above; b may be empty. A row whose sum
+// of squares is beyond Acc<T> (values beyond 1e19 in float) has rstd 0: y is 0, its gradient NaN.
 template <class T>
 void layer_norm_rows(const Space& space, Matrix<const T> x, Matrix<T> branch, double eps, Vector<const T> w,
                      Vector<const T> b, Matrix<T> y, Vector<Acc<T>> mean, Vector<Acc<T>> rstd);

@@ -243,7 +243,8 @@ Tensor<T> Attention<T>::backward_input(const RowPlan<T>& rows, const Tensor<T>& 
   Tensor<T> dq(context_.pool, MemoryTag::activations, kept.q.rows(), kept.q.cols());
   Tensor<T> dkv(context_.pool, MemoryTag::activations, kept.kv.rows(), kept.kv.cols());
   const KeysValues all = split_keys_values(work, kept.kv);
-  // Where several ranges of queries read the same keys their gradients add up; keys beyond a range's end get none.
+  // Where several ranges of queries read the same keys their gradients (bf16: each range's, rounded) add up; keys
+  // beyond a range's end get none.
   const bool several = work.rows.ranges.size() > 1 || work.kv_over_depth != nullptr;
   Tensor<A> sum;
   if (several) {

@@ -191,7 +191,6 @@ void gather_values(const UpdatePlan& plan, ParamStore<T>& store, ValueGather whe
 template <class T>
 std::int64_t Optimizer<T>::update_bytes() const {
   std::int64_t bytes = 0;
-  // bf16 values are written only; their masters are among the states.
   constexpr std::int64_t kWeight = kernels::kStoredAsComputed<T> ? 2 * sizeof(T) : sizeof(T);
   for (const Run& run : runs_) bytes += run.size * (static_cast<std::int64_t>(sizeof(A)) + kWeight);
   for (const State& state : states_) {

@@ -40,7 +40,8 @@ class Optimizer {
   // parts of the values are old until they are gathered (gather_values).
   void update(std::int64_t step, double rate, double scale);
 
-  // What one update moves through memory: gradients are read, weights and states read and written.
+  // What one update moves through memory: gradients are read, weights and states read and written (bf16 values written
+  // only: their masters are among the states).
   std::int64_t update_bytes() const;
 
   // All kinds of all parameters, kind by kind in declaration order; empty for SGD.
