@@ -8,6 +8,17 @@
 
 namespace fourfold::kernels {
 
+namespace {
+
+// 1/sqrt(v), but NaN of an infinity: 0 would pass on a row whose squares overflow as zeros without a gradient, and
+// nobody would see it.
+template <class A>
+KOKKOS_FORCEINLINE_FUNCTION A inverse_root(A v) {
+  return (v - v) + A(1) / std::sqrt(v);  // NOLINT(misc-redundant-expression)
+}
+
+}  // namespace
+
 template <class T>
 void norm_row_sum(const Space& space, Matrix<const T> x, Vector<Acc<T>> sum) {
   const Index columns = x.extent(1);
@@ -63,7 +74,7 @@ void layer_norm_forward(const Space& space, Matrix<const T> x, Vector<const Acc<
         const T* bias = b.data();
         T* out = y.data() + r * y.stride(0);
         const Acc<T> m = sum(r) / whole;
-        const Acc<T> s = Acc<T>(1) / std::sqrt(squares(r) / whole + small);
+        const Acc<T> s = inverse_root(squares(r) / whole + small);
         mean(r) = m;
         rstd(r) = s;
         if (biased) {
@@ -87,7 +98,7 @@ void rms_norm_forward(const Space& space, Matrix<const T> x, Vector<const Acc<T>
         const T* in = x.data() + r * x.stride(0);
         const T* weight = w.data();
         T* out = y.data() + r * y.stride(0);
-        const Acc<T> s = Acc<T>(1) / std::sqrt(squares(r) / whole + small);
+        const Acc<T> s = inverse_root(squares(r) / whole + small);
         rstd(r) = s;
         write_run(around, columns, out, [=](Index j) { return in[j] * s * weight[j]; });
       });
@@ -170,7 +181,7 @@ void layer_norm_rows(const Space& space, Matrix<const T> x, Matrix<T> branch, do
           const Acc<T> centred = in[j] - m;
           return centred * centred;
         });
-        const Acc<T> s = Acc<T>(1) / std::sqrt(squares / whole + small);
+        const Acc<T> s = inverse_root(squares / whole + small);
         mean(r) = m;
         rstd(r) = s;
         if (biased) {
@@ -199,7 +210,7 @@ void rms_norm_rows(const Space& space, Matrix<const T> x, Matrix<T> branch, doub
           const Acc<T> value = in[j];
           return value * value;
         });
-        const Acc<T> s = Acc<T>(1) / std::sqrt(squares / whole + small);
+        const Acc<T> s = inverse_root(squares / whole + small);
         rstd(r) = s;
         write_run(around, columns, y.data() + r * columns, [=](Index j) { return in[j] * s * weight[j]; });
       });

@@ -21,7 +21,8 @@ template <class T>
 void norm_centred_squares(const Space& space, Matrix<const T> x, Vector<const Acc<T>> sum, Index width,
                           Vector<Acc<T>> squares);
 
-// mean = sum/width, rstd = 1/sqrt(squares/width + eps); both are kept for backward. b may be empty (extent 0).
+// mean = sum/width, rstd = 1/sqrt(squares/width + eps); both are kept for backward. b may be empty (extent 0). Squares
+// that overflow (values beyond 1e19 in float) make rstd and the row NaN.
 template <class T>
 void layer_norm_forward(const Space& space, Matrix<const T> x, Vector<const Acc<T>> sum, Vector<const Acc<T>> squares,
                         Index width, double eps, Vector<const T> w, Vector<const T> b, Matrix<T> y, Vector<Acc<T>> mean,
@@ -31,8 +32,7 @@ void rms_norm_forward(const Space& space, Matrix<const T> x, Vector<const Acc<T>
                       Vector<const T> w, Matrix<T> y, Vector<Acc<T>> rstd);
 
 // Rows that one rank holds whole and that follow each other in memory, in one pass: h = x + branch, left in `branch`
-// (empty: h is x), y = norm(h). The same sums in the same order as by the passes above; b may be empty. A row whose sum
-// of squares is beyond Acc<T> (values beyond 1e19 in float) has rstd 0: y is 0, its gradient NaN.
+// (empty: h is x), y = norm(h). The same sums in the same order as by the passes above; b may be empty.
 template <class T>
 void layer_norm_rows(const Space& space, Matrix<const T> x, Matrix<T> branch, double eps, Vector<const T> w,
                      Vector<const T> b, Matrix<T> y, Vector<Acc<T>> mean, Vector<Acc<T>> rstd);

@@ -64,6 +64,15 @@ Case with_documents(Case c, const std::vector<std::int32_t>& starts) {
   return c;
 }
 
+// The same with first_key(t) for query t of every sequence.
+template <class FirstKey>
+Case with_first_keys(Case c, FirstKey first_key) {
+  for (Index row = 0; row < c.query_rows(); ++row) {
+    c.first_key.push_back(static_cast<std::int32_t>(first_key(row % c.shape.query_tokens)));
+  }
+  return c;
+}
+
 const std::vector<Case>& cases() {
   static const std::vector<Case> all{
       make_case(2, 5, 5, 0, 3, 2, 2, 1),
@@ -91,6 +100,15 @@ const std::vector<Case>& cases() {
       with_documents(make_case(2, 400, 400, 0, 8, 2, 1, 2), {1, 95, 96, 128, 300}),  // whole tiles are skipped
       with_documents(make_case(2, 50, 170, 61, 17, 4, 2, 2), {70, 80}),
       with_documents(make_case(1, 300, 300, 0, 7, 2, 1, 2), {299}),
+      // Queries that see themselves alone; none at all, or not all of a block; beyond the keys; before them.
+      with_first_keys(make_case(2, 140, 140, 0, 4, 2, 1, 2), [](Index t) { return t; }),
+      with_first_keys(make_case(2, 9, 9, 0, 4, 2, 1, 2), [](Index t) { return t; }),
+      with_first_keys(make_case(1, 140, 140, 0, 4, 2, 1, 2), [](Index t) { return t + 1; }),
+      with_first_keys(make_case(1, 9, 9, 0, 4, 2, 1, 2), [](Index t) { return t + 1; }),
+      with_first_keys(make_case(2, 200, 200, 0, 5, 2, 1, 2), [](Index t) { return t < 100 ? 0 : 150; }),
+      with_first_keys(make_case(2, 60, 60, 0, 5, 2, 1, 2), [](Index t) { return t < 20 ? 1 : 1000; }),
+      with_first_keys(make_case(1, 40, 0, 0, 4, 2, 1, 2), [](Index t) { return t; }),
+      with_first_keys(make_case(1, 33, 33, 0, 4, 2, 1, 2), [](Index) { return -3; }),
   };
   return all;
 }
@@ -157,7 +175,7 @@ Result<double> plain(const Case& c, const Inputs& in) {
       for (Index t = 0; t < s.query_tokens; ++t) {
         const Index at = (b * s.query_tokens + t) * c.q_stride() + h * d;
         const Index seen = std::min(s.key_tokens, s.first_query + t + 1);
-        const Index begin = c.first_key.empty() ? 0 : c.first_key[b * s.query_tokens + t];
+        const Index begin = c.first_key.empty() ? 0 : std::max(0, c.first_key[b * s.query_tokens + t]);
         const auto key_at = [&](Index j) { return (b * s.key_tokens + j) * c.kv_stride() + c.kv_head(h) * d; };
         std::vector<double> p(seen), dp(seen);
         double top = -std::numeric_limits<double>::infinity(), sum = 0, delta = 0;

@@ -492,6 +492,7 @@ AttentionResult<T> attention(const AttentionShape& shape, Index heads, Index kv_
 TEST(Bf16Kernels, Attention) {
   struct Case {
     Index batch, queries, keys, first, d, heads, kv_heads;
+    bool documents = false;
   };
   for (const Case& c : std::vector<Case>{{2, 130, 130, 0, 16, 4, 2},  // several tiles, packed on a host
                                          {1, 40, 200, 160, 12, 2, 2},
@@ -499,8 +500,17 @@ TEST(Bf16Kernels, Attention) {
                                          {1, 1, 77, 76, 20, 2, 1},
                                          {2, 33, 33, 0, 7, 3, 3},
                                          {1, 4, 0, 0, 4, 2, 2},
-                                         {0, 8, 8, 0, 4, 2, 1}}) {
+                                         {0, 8, 8, 0, 4, 2, 1},
+                                         {2, 130, 130, 0, 16, 4, 2, true},
+                                         {2, 9, 9, 0, 8, 4, 1, true}}) {
+    // Documents of 7 tokens after an empty one: the first queries see nothing.
+    std::vector<std::int32_t> first_keys;
+    for (Index row = 0; c.documents && row < c.batch * c.queries; ++row) {
+      first_keys.push_back(static_cast<std::int32_t>(std::max<Index>(3, row % c.queries / 7 * 7)));
+    }
+    const DeviceArray<std::int32_t> first_key(first_keys);
     AttentionShape shape;
+    if (c.documents) shape.first_key = first_key.data();
     shape.batch = c.batch;
     shape.query_tokens = c.queries;
     shape.key_tokens = c.keys;

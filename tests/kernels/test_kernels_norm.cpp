@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -287,6 +288,43 @@ TYPED_TEST(Norm, BackwardWeightAdds) {
     T in_order = T(0);
     for (Index r = 0; r < rows; ++r) in_order += d[r * width + j];
     ASSERT_EQ(b[j], in_order);
+  }
+}
+
+// A NaN or an infinity spoils its row, forward and on the way back, and no other. Nor do squares that
+// overflow pass as zeros.
+TYPED_TEST(Norm, WhatIsNotFiniteStaysInItsRow) {
+  using T = TypeParam;
+  const Index rows = 4, width = 37;
+  auto values = cast_to<T>(normal_numbers(rows * width, 1));
+  values[1 * width + 5] = std::numeric_limits<T>::quiet_NaN();
+  values[2 * width + 36] = std::numeric_limits<T>::infinity();
+  values[3 * width + 7] = std::numeric_limits<T>::max() / 2;
+  const DeviceArray<T> x(values), w(cast_to<T>(normal_numbers(width, 2))),
+      dy(cast_to<T>(normal_numbers(rows * width, 3)));
+  for (const bool layer : {true, false}) {
+    const DeviceArray<T> y(rows * width), dx(rows * width);
+    const DeviceArray<Acc<T>> mean(layer ? rows : 0), rstd(rows);
+    if (layer) {
+      layer_norm_rows<T>(Space(), x.const_matrix(rows, width), {}, kEps, w.const_vector(), w.const_vector(),
+                         y.matrix(rows, width), mean.vector(), rstd.vector());
+    } else {
+      rms_norm_rows<T>(Space(), x.const_matrix(rows, width), {}, kEps, w.const_vector(), y.matrix(rows, width),
+                       rstd.vector());
+    }
+    norm_backward_rows<T>(Space(), x.const_matrix(rows, width), mean.const_vector(), rstd.const_vector(),
+                          w.const_vector(), dy.const_matrix(rows, width), {}, dx.matrix(rows, width));
+    const auto spoilt = [&](const DeviceArray<T>& array, Index row) {
+      const auto all = array.host();
+      return std::any_of(all.begin() + row * width, all.begin() + (row + 1) * width,
+                         [](T value) { return !std::isfinite(value); });
+    };
+    for (const DeviceArray<T>* array : {&y, &dx}) {
+      EXPECT_FALSE(spoilt(*array, 0));
+      EXPECT_TRUE(spoilt(*array, 1));
+      EXPECT_TRUE(spoilt(*array, 2));
+      EXPECT_TRUE(spoilt(*array, 3));
+    }
   }
 }
 
