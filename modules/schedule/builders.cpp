@@ -26,7 +26,7 @@ std::vector<int> round_robin(int stages, int chunks) {
 void one_f_one_b(Schedule& schedule, const std::vector<int>& warm_up) {
   const int m = schedule.micro_batches;
   for (int stage = 0; stage < schedule.stages; ++stage) {
-    std::vector<Operation>& list = schedule.lists[static_cast<std::size_t>(stage)];
+    std::vector<StageOperation>& list = schedule.lists[static_cast<std::size_t>(stage)];
     const int before = std::min(m, warm_up[static_cast<std::size_t>(stage)]);
     int forward = 0;
     while (forward < before) list.push_back({Kind::forward, stage, forward++, -1});
@@ -72,7 +72,7 @@ void geo(Schedule& schedule, const ScheduleRequest& request) {
 void zero_bubble(Schedule& schedule, const ScheduleRequest&) {
   const int m = schedule.micro_batches;
   for (int stage = 0; stage < schedule.stages; ++stage) {
-    std::vector<Operation>& list = schedule.lists[static_cast<std::size_t>(stage)];
+    std::vector<StageOperation>& list = schedule.lists[static_cast<std::size_t>(stage)];
     const int before = std::min(m, schedule.stages - stage - 1);
     int forward = 0, weight = 0;
     while (forward < before) list.push_back({Kind::forward, stage, forward++, -1});
@@ -109,7 +109,7 @@ void interleaved(Schedule& schedule, const ScheduleRequest& request) {
   const auto largest = static_cast<int>(part(m, groups, 0).size());
   const int total = static_cast<int>(order.size());
   for (int stage = 0; stage < schedule.stages; ++stage) {
-    std::vector<Operation>& list = schedule.lists[static_cast<std::size_t>(stage)];
+    std::vector<StageOperation>& list = schedule.lists[static_cast<std::size_t>(stage)];
     const int before = std::min(total, 2 * (schedule.stages - stage - 1) + (per_stage - 1) * largest);
     const auto add = [&](Kind kind, const std::pair<int, int>& which) {
       list.push_back({kind, which.first * schedule.stages + stage, which.second, -1});
@@ -127,7 +127,7 @@ void interleaved(Schedule& schedule, const ScheduleRequest& request) {
 void breadth_first(Schedule& schedule, int chunks) {
   schedule.stage_of_chunk = round_robin(schedule.stages, chunks);
   schedule.in_flight.assign(static_cast<std::size_t>(schedule.stages), 0);
-  const auto list = [&](int chunk) -> std::vector<Operation>& {
+  const auto list = [&](int chunk) -> std::vector<StageOperation>& {
     return schedule.lists[static_cast<std::size_t>(schedule.stage_of(chunk))];
   };
   for (int chunk = 0; chunk < chunks; ++chunk) {

@@ -8,11 +8,11 @@
 namespace fourfold {
 namespace {
 
-int most_receives(const std::vector<Operation>& list) {
+int most_receives(const std::vector<StageOperation>& list) {
   int posted = 0, most = 0;
   // A computing operation uses one receive if one is posted for it; the rules have proved that each is used once.
   std::vector<std::pair<int, int>> waiting[2];  // activations, gradients: chunk and micro-batch
-  for (const Operation& operation : list) {
+  for (const StageOperation& operation : list) {
     const std::pair<int, int> which{operation.chunk, operation.micro_batch};
     if (is_receive(operation.kind)) {
       waiting[operation.kind == OperationKind::receive_gradient].push_back(which);

@@ -44,9 +44,9 @@ class ComputeRules {
   }
 
   void read(int stage) {
-    const std::vector<Operation>& list = schedule_.list(stage);
+    const std::vector<StageOperation>& list = schedule_.list(stage);
     for (std::size_t i = 0; i < list.size(); ++i) {
-      const Operation& operation = list[i];
+      const StageOperation& operation = list[i];
       if (!is_compute(operation.kind)) continue;
       if (operation.chunk < 0 || operation.chunk >= schedule_.chunks() ||
           schedule_.stage_of(operation.chunk) != stage) {

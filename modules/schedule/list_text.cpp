@@ -32,7 +32,7 @@ class ListReader {
 
   void read(int stage, const std::string& text) {
     const std::vector<int> chunks = chunks_of_stage(schedule_, stage);
-    std::vector<Operation>& list = schedule_.lists[static_cast<std::size_t>(stage)];
+    std::vector<StageOperation>& list = schedule_.lists[static_cast<std::size_t>(stage)];
     std::istringstream words(text);
     std::string word;
     for (int entry = 1; words >> word; ++entry) {
@@ -47,7 +47,8 @@ class ListReader {
 
  private:
   // "" or what is wrong.
-  std::string read_entry(std::string_view text, const std::vector<int>& chunks, std::vector<Operation>& list) const {
+  std::string read_entry(std::string_view text, const std::vector<int>& chunks,
+                         std::vector<StageOperation>& list) const {
     static constexpr char kLetters[] = "FBIW";
     static constexpr OperationKind kKinds[] = {OperationKind::forward, OperationKind::backward,
                                                OperationKind::backward_input, OperationKind::backward_weight};
@@ -88,7 +89,7 @@ void read_lists(Schedule& schedule, const std::vector<std::string>& texts) {
   std::string all;
   for (const std::string& fault : faults) all += (all.empty() ? "" : "; ") + fault;
   if (!faults.empty()) fail_all(ExitCode::input, all);
-  for (const std::vector<Operation>& list : schedule.lists) schedule.in_flight.push_back(peak_sets(list).most);
+  for (const std::vector<StageOperation>& list : schedule.lists) schedule.in_flight.push_back(peak_sets(list).most);
 }
 
 }  // namespace fourfold

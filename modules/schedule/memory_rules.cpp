@@ -23,7 +23,7 @@ class ServiceRules {
 
   std::vector<std::string> faults() {
     for (int stage = 0; stage < schedule_.stages; ++stage) {
-      const std::vector<Operation>& list = schedule_.list(stage);
+      const std::vector<StageOperation>& list = schedule_.list(stage);
       for (std::size_t i = 0; i < list.size(); ++i) read(stage, i, i + 1 == list.size());
       if (list.empty() || list.back().kind != Kind::step)
         add("stage " + std::to_string(stage) + ": no step at the end");
@@ -49,7 +49,7 @@ class ServiceRules {
   }
 
   void read(int stage, std::size_t index, bool last) {
-    const Operation& operation = schedule_.list(stage)[index];
+    const StageOperation& operation = schedule_.list(stage)[index];
     if (operation.kind == Kind::step) return require(last, stage, index, "a step is the last operation of a list");
     if (is_transfer(operation.kind)) return;
     if (operation.chunk < 0 || operation.chunk >= schedule_.chunks() || schedule_.stage_of(operation.chunk) != stage) {
@@ -112,7 +112,7 @@ std::vector<std::string> service_faults(const Schedule& schedule) {
   return ServiceRules(schedule).faults();
 }
 
-PeakSets peak_sets(const std::vector<Operation>& list) {
+PeakSets peak_sets(const std::vector<StageOperation>& list) {
   PeakSets peak;
   int sets = 0;
   for (std::size_t i = 0; i < list.size(); ++i) {
@@ -122,7 +122,7 @@ PeakSets peak_sets(const std::vector<Operation>& list) {
   return peak;
 }
 
-PeakBytes peak_bytes(const std::vector<Operation>& list, const std::vector<ActivationBytes>& chunks) {
+PeakBytes peak_bytes(const std::vector<StageOperation>& list, const std::vector<ActivationBytes>& chunks) {
   PeakBytes peak;
   std::int64_t live = 0;
   for (std::size_t i = 0; i < list.size(); ++i) {

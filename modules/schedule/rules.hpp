@@ -33,13 +33,13 @@ struct PeakSets {
   int most = 0;
   std::size_t at = 0;
 };
-PeakSets peak_sets(const std::vector<Operation>& list);
+PeakSets peak_sets(const std::vector<StageOperation>& list);
 
 // The most bytes of activations at once, and the operation that makes them so many.
 struct PeakBytes {
   std::int64_t most = 0;
   std::size_t at = 0;
 };
-PeakBytes peak_bytes(const std::vector<Operation>& list, const std::vector<ActivationBytes>& chunks);
+PeakBytes peak_bytes(const std::vector<StageOperation>& list, const std::vector<ActivationBytes>& chunks);
 
 }  // namespace fourfold

@@ -40,7 +40,7 @@ int local_chunk(const Schedule& schedule, int chunk) {
   return static_cast<int>(std::count(begin, begin + chunk, schedule.stage_of(chunk)));
 }
 
-std::int64_t transfer_id(const Schedule& schedule, const Operation& operation) {
+std::int64_t transfer_id(const Schedule& schedule, const StageOperation& operation) {
   FOURFOLD_ASSERT(is_transfer(operation.kind), "only transfers have an id");
   const bool gradient =
       operation.kind == OperationKind::send_gradient || operation.kind == OperationKind::receive_gradient;
@@ -50,7 +50,7 @@ std::int64_t transfer_id(const Schedule& schedule, const Operation& operation) {
   return (2 * boundary + (gradient ? 1 : 0)) * schedule.micro_batches + operation.micro_batch;
 }
 
-std::string name_of(const Schedule& schedule, const Operation& operation) {
+std::string name_of(const Schedule& schedule, const StageOperation& operation) {
   const bool known = operation.chunk >= 0 && operation.chunk < schedule.chunks();
   const auto index = [&] {
     const bool several = known && chunks_of_stage(schedule, schedule.stage_of(operation.chunk)).size() > 1;
@@ -101,10 +101,10 @@ std::string place_of(const Schedule& schedule, int stage, std::size_t index) {
 
 ScheduleCounts count(const Schedule& schedule, const std::vector<std::int64_t>& layers_of_chunk) {
   ScheduleCounts counts;
-  for (const std::vector<Operation>& list : schedule.lists) {
+  for (const std::vector<StageOperation>& list : schedule.lists) {
     std::set<int> gathered;      // weights are held
     std::set<int> accumulating;  // gradients wait whole for reduce_gradients
-    for (const Operation& operation : list) {
+    for (const StageOperation& operation : list) {
       const std::int64_t layers = operation.chunk < 0 ? 0 : layers_of_chunk[static_cast<std::size_t>(operation.chunk)];
       const bool held = gathered.count(operation.chunk) > 0;
       if (operation.kind == OperationKind::gather_weights) {

@@ -42,12 +42,12 @@ enum class OperationKind {
   step,
 };
 
-struct Operation {
+struct StageOperation {
   OperationKind kind = OperationKind::step;
   int chunk = -1;        // of the chain, on the stage whose list it is; -1: step
   int micro_batch = -1;  // -1: of weights, and step
   int peer = -1;         // of transfers: the other stage
-  bool operator==(const Operation&) const = default;
+  bool operator==(const StageOperation&) const = default;
 };
 
 bool is_compute(OperationKind kind);   // forward or one of the backwards
@@ -66,7 +66,7 @@ inline bool ends_set(OperationKind kind) {
   return kind == OperationKind::backward || kind == OperationKind::backward_weight;
 }
 
-using OperationLists = std::vector<std::vector<Operation>>;  // one a stage
+using OperationLists = std::vector<std::vector<StageOperation>>;  // one a stage
 
 struct Schedule {
   std::string builder;  // "1f1b"
@@ -79,7 +79,7 @@ struct Schedule {
 
   int chunks() const { return static_cast<int>(stage_of_chunk.size()); }
   int stage_of(int chunk) const { return stage_of_chunk[static_cast<std::size_t>(chunk)]; }
-  const std::vector<Operation>& list(int stage) const { return lists[static_cast<std::size_t>(stage)]; }
+  const std::vector<StageOperation>& list(int stage) const { return lists[static_cast<std::size_t>(stage)]; }
   // Whether something crosses boundary b, between chunks b and b + 1; false beyond both ends of the chain.
   bool crosses(int boundary) const;
 };
@@ -90,10 +90,10 @@ int local_chunk(const Schedule& schedule, int chunk);
 
 // The same number for the two ends of a transfer, another for every other transfer of a step (a message tag):
 // 0 <= id < 2 x chunks x micro_batches. Of operations that are no transfers: an assertion.
-std::int64_t transfer_id(const Schedule& schedule, const Operation& operation);
+std::int64_t transfer_id(const Schedule& schedule, const StageOperation& operation);
 
 // "F3", "B3", "I3", "W3" with ".v" where the stage has several chunks (v counts them); "send activation 3 to stage 1".
-std::string name_of(const Schedule& schedule, const Operation& operation);
+std::string name_of(const Schedule& schedule, const StageOperation& operation);
 // "operation 5 of stage 0 (F3.1)": stages count from 0, operations of a list from 1.
 std::string place_of(const Schedule& schedule, int stage, std::size_t index);
 

@@ -38,16 +38,16 @@ class Clock {
  private:
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-  std::optional<std::int64_t>& arrival(const Operation& end) {
+  std::optional<std::int64_t>& arrival(const StageOperation& end) {
     return arrivals_[static_cast<std::size_t>(transfer_id(schedule_, end))];
   }
 
-  std::int64_t latency(const Operation& send) const {
+  std::int64_t latency(const StageOperation& send) const {
     const int boundary = send.kind == OperationKind::send_activation ? send.chunk : send.chunk - 1;
     return durations_.latency.empty() ? 0 : durations_.latency[at(boundary)];
   }
 
-  std::int64_t duration(const Operation& operation) const {
+  std::int64_t duration(const StageOperation& operation) const {
     const PassTimes& times = durations_.chunks[at(operation.chunk)];
     switch (operation.kind) {
       case OperationKind::forward:
@@ -62,7 +62,7 @@ class Clock {
   }
 
   // When what the operation takes from another stage is there; nothing if it is not sent yet.
-  std::optional<std::int64_t> input_time(const Operation& operation) {
+  std::optional<std::int64_t> input_time(const StageOperation& operation) {
     if (operation.kind == OperationKind::forward && schedule_.crosses(operation.chunk - 1)) {
       return arrival({OperationKind::receive_activation, operation.chunk, operation.micro_batch, -1});
     }
@@ -74,7 +74,7 @@ class Clock {
 
   // The stage's next operation, if it can run.
   bool advance(int stage) {
-    const Operation& operation = schedule_.list(stage)[next_[at(stage)]];
+    const StageOperation& operation = schedule_.list(stage)[next_[at(stage)]];
     std::int64_t& now = now_[at(stage)];
     if (is_send(operation.kind)) {
       arrival(operation) = now + latency(operation);

@@ -105,7 +105,7 @@ class Svg {
   }
   bool has(OperationKind kind) const {
     return std::any_of(schedule_.lists.begin(), schedule_.lists.end(), [kind](const auto& list) {
-      return std::any_of(list.begin(), list.end(), [kind](const Operation& o) { return o.kind == kind; });
+      return std::any_of(list.begin(), list.end(), [kind](const StageOperation& o) { return o.kind == kind; });
     });
   }
 
@@ -137,7 +137,7 @@ class Svg {
         100 * idle, peak_sets(schedule_.list(stage)).most);
   }
 
-  void operation(const Operation& operation, const Span& span, double top, double baseline) {
+  void operation(const StageOperation& operation, const Span& span, double top, double baseline) {
     const double begin = x(span.begin), width = x(span.end) - begin;
     const int local = local_chunk(schedule_, operation.chunk);
     const int chunks = static_cast<int>(chunks_of_stage(schedule_, schedule_.stage_of(operation.chunk)).size());

@@ -62,7 +62,7 @@ std::string draw_text(const Schedule& schedule, const Timeline& timeline, const 
   for (int stage = 0; stage < schedule.stages; ++stage) {
     std::string row(static_cast<std::size_t>(columns), ' ');
     for (const Span& span : timeline.stages[static_cast<std::size_t>(stage)]) {
-      const Operation& operation = schedule.list(stage)[span.operation];
+      const StageOperation& operation = schedule.list(stage)[span.operation];
       const std::size_t begin = column(span.begin), width = column(span.end) - begin;
       std::string cell = name_of(schedule, operation);
       if (cell.size() > width) cell.resize(1);

@@ -43,18 +43,18 @@ class TransferRules {
     if (faults_.size() < kMostFaults) faults_.push_back(fault);
   }
   std::string place(const End& end) const { return place_of(schedule_, end.stage, end.index); }
-  const Operation& at(const End& end) const { return schedule_.list(end.stage)[end.index]; }
+  const StageOperation& at(const End& end) const { return schedule_.list(end.stage)[end.index]; }
 
   // The chunk at the other end of a transfer.
-  static int other_chunk(const Operation& operation) {
+  static int other_chunk(const StageOperation& operation) {
     const bool to_next = operation.kind == Kind::send_activation || operation.kind == Kind::receive_gradient;
     return operation.chunk + (to_next ? 1 : -1);
   }
 
   void read(int stage) {
-    const std::vector<Operation>& list = schedule_.list(stage);
+    const std::vector<StageOperation>& list = schedule_.list(stage);
     for (std::size_t i = 0; i < list.size(); ++i) {
-      const Operation& operation = list[i];
+      const StageOperation& operation = list[i];
       if (!is_transfer(operation.kind)) continue;
       const End end{stage, i};
       const int other = other_chunk(operation);
@@ -90,7 +90,7 @@ class TransferRules {
       }
     }
   }
-  void ends(const Operation& send, const Operation& receive) {
+  void ends(const StageOperation& send, const StageOperation& receive) {
     const Transfer& transfer = transfers_[static_cast<std::size_t>(transfer_id(schedule_, send))];
     const std::string send_name = name_of(schedule_, send) + " of stage " + std::to_string(receive.peer);
     const std::string receive_name = name_of(schedule_, receive) + " of stage " + std::to_string(send.peer);
@@ -105,7 +105,7 @@ class TransferRules {
 
   void made_and_used(int stage) {
     std::map<std::pair<int, int>, std::size_t> forwards, gradients;  // (chunk, micro-batch): place
-    const std::vector<Operation>& list = schedule_.list(stage);
+    const std::vector<StageOperation>& list = schedule_.list(stage);
     for (std::size_t i = 0; i < list.size(); ++i) {
       const std::pair<int, int> which{list[i].chunk, list[i].micro_batch};
       if (list[i].kind == Kind::forward) forwards[which] = i;
@@ -122,7 +122,7 @@ class TransferRules {
     }
   }
 
-  const End& other_end(const Operation& operation) const {
+  const End& other_end(const StageOperation& operation) const {
     const Transfer& transfer = transfers_[static_cast<std::size_t>(transfer_id(schedule_, operation))];
     return is_send(operation.kind) ? transfer.receive : transfer.send;
   }
@@ -131,7 +131,7 @@ class TransferRules {
   void channels() {
     for (int stage = 0; stage < schedule_.stages; ++stage) {
       std::map<int, End> latest;  // by peer: the receive of the send before
-      const std::vector<Operation>& list = schedule_.list(stage);
+      const std::vector<StageOperation>& list = schedule_.list(stage);
       for (std::size_t i = 0; i < list.size(); ++i) {
         if (!is_send(list[i].kind)) continue;
         const End end = other_end(list[i]);

@@ -19,14 +19,14 @@ class Progress {
         gradient_(forward_) {}
 
   // Whether the neighbour has made what the operation takes in.
-  bool ready(const Operation& operation) const {
+  bool ready(const StageOperation& operation) const {
     if (operation.kind == OperationKind::forward) {
       return operation.chunk == 0 || forward_[at(operation.chunk - 1, operation.micro_batch)];
     }
     return !makes_gradient(operation.kind) || operation.chunk == last_chunk_ ||
            gradient_[at(operation.chunk + 1, operation.micro_batch)];
   }
-  void done(const Operation& operation) {
+  void done(const StageOperation& operation) {
     if (operation.kind == OperationKind::forward) forward_[at(operation.chunk, operation.micro_batch)] = true;
     if (makes_gradient(operation.kind)) gradient_[at(operation.chunk, operation.micro_batch)] = true;
   }
@@ -45,9 +45,9 @@ std::string circle_text(const Schedule& schedule, const OperationLists& compute,
   for (int stage = 0; stage < schedule.stages; ++stage) {
     const auto s = static_cast<std::size_t>(stage);
     if (next[s] == compute[s].size()) continue;
-    const Operation& operation = compute[s][next[s]];
+    const StageOperation& operation = compute[s][next[s]];
     const int step = operation.kind == OperationKind::forward ? -1 : 1;
-    Operation awaited{operation.kind, operation.chunk + step, operation.micro_batch, -1};
+    StageOperation awaited{operation.kind, operation.chunk + step, operation.micro_batch, -1};
     text += "; stage " + std::to_string(stage) + " stands at entry " + std::to_string(next[s] + 1) + " (" +
             name_of(schedule, operation) + "), which needs " + name_of(schedule, awaited) + " of stage " +
             std::to_string(schedule.stage_of(awaited.chunk));
@@ -56,7 +56,7 @@ std::string circle_text(const Schedule& schedule, const OperationLists& compute,
 }
 
 // Lists the transfer of what `operation` made on both stages.
-void add_transfer(Schedule& schedule, const Operation& operation) {
+void add_transfer(Schedule& schedule, const StageOperation& operation) {
   const bool forward = operation.kind == OperationKind::forward;
   if (!forward && !makes_gradient(operation.kind)) return;
   if (!schedule.crosses(forward ? operation.chunk : operation.chunk - 1)) return;
@@ -71,7 +71,7 @@ void add_transfer(Schedule& schedule, const Operation& operation) {
        from});
 }
 
-bool same_run(const Operation& a, const Operation& b) {
+bool same_run(const StageOperation& a, const StageOperation& b) {
   return a.chunk == b.chunk && is_backward(a.kind) == is_backward(b.kind);
 }
 
@@ -89,9 +89,9 @@ void complete(Schedule& schedule, bool gather_once) {
       if (next[s] < compute[s].size() && progress.ready(compute[s][next[s]])) runs.push_back(s);
     }
     for (const std::size_t s : runs) {
-      const Operation& operation = compute[s][next[s]];
-      const Operation* before = next[s] > 0 ? &compute[s][next[s] - 1] : nullptr;
-      const Operation* after = next[s] + 1 < compute[s].size() ? &compute[s][next[s] + 1] : nullptr;
+      const StageOperation& operation = compute[s][next[s]];
+      const StageOperation* before = next[s] > 0 ? &compute[s][next[s] - 1] : nullptr;
+      const StageOperation* after = next[s] + 1 < compute[s].size() ? &compute[s][next[s] + 1] : nullptr;
       const auto add = [&](OperationKind kind) { schedule.lists[s].push_back({kind, operation.chunk, -1, -1}); };
       if (gather_once && (!before || !same_run(*before, operation))) add(OperationKind::gather_weights);
       schedule.lists[s].push_back(operation);
@@ -108,15 +108,15 @@ void complete(Schedule& schedule, bool gather_once) {
   for (std::size_t s = 0; s < compute.size(); ++s) {
     if (next[s] < compute[s].size()) fail_all(ExitCode::input, circle_text(schedule, compute, next));
   }
-  for (std::vector<Operation>& list : schedule.lists) list.push_back({OperationKind::step, -1, -1, -1});
+  for (std::vector<StageOperation>& list : schedule.lists) list.push_back({OperationKind::step, -1, -1, -1});
 }
 
 void add_offload(Schedule& schedule, const std::vector<bool>& chunks, int ahead) {
   FOURFOLD_ASSERT(chunks.size() == schedule.stage_of_chunk.size() && ahead >= 1,
                   "one entry a chunk, at least one ahead");
-  for (std::vector<Operation>& list : schedule.lists) {
-    std::vector<Operation> offloading;
-    for (const Operation& operation : list) {
+  for (std::vector<StageOperation>& list : schedule.lists) {
+    std::vector<StageOperation> offloading;
+    for (const StageOperation& operation : list) {
       offloading.push_back(operation);
       if (operation.kind == OperationKind::forward && chunks[static_cast<std::size_t>(operation.chunk)]) {
         offloading.push_back({OperationKind::offload, operation.chunk, operation.micro_batch, -1});
@@ -124,7 +124,7 @@ void add_offload(Schedule& schedule, const std::vector<bool>& chunks, int ahead)
     }
     // From the end, so that the loads are listed in the order of the backwards.
     list.clear();
-    std::vector<std::pair<Operation, int>> loads;  // that wait for their place, and operations still to pass
+    std::vector<std::pair<StageOperation, int>> loads;  // that wait for their place, and operations still to pass
     for (auto it = offloading.rbegin(); it != offloading.rend(); ++it) {
       const auto is_own = [&](const auto& load) {
         return it->kind == OperationKind::offload && load.first.chunk == it->chunk &&

@@ -36,7 +36,7 @@ TEST(Builders, GradientsAscend) {
     const Schedule schedule = build_schedule(request);
     for (const auto& list : schedule.lists) {
       std::map<std::pair<int, bool>, std::vector<int>> order;
-      for (const Operation& operation : list) {
+      for (const StageOperation& operation : list) {
         if (makes_gradient(operation.kind)) order[{operation.chunk, true}].push_back(operation.micro_batch);
         if (ends_set(operation.kind)) order[{operation.chunk, false}].push_back(operation.micro_batch);
       }
@@ -51,7 +51,7 @@ TEST(Builders, GradientsAscend) {
 // Computing operations of a stage, in the notation of lists by hand.
 std::string computes(const Schedule& schedule, int stage) {
   std::string text;
-  for (const Operation& operation : schedule.list(stage)) {
+  for (const StageOperation& operation : schedule.list(stage)) {
     if (is_compute(operation.kind)) text += (text.empty() ? "" : " ") + name_of(schedule, operation);
   }
   return text;
@@ -74,7 +74,7 @@ TEST(Builders, KnownLists) {
 TEST(Builders, TransfersOfOneStageList) {
   const Schedule schedule = build("1f1b", 2, 2);
   std::string text;
-  for (const Operation& operation : schedule.list(1)) text += name_of(schedule, operation) + "; ";
+  for (const StageOperation& operation : schedule.list(1)) text += name_of(schedule, operation) + "; ";
   EXPECT_EQ(text,
             "receive activation for F0 from stage 0; receive activation for F1 from stage 0; F0; B0; "
             "send gradient 0 to stage 0; F1; B1; send gradient 1 to stage 0; reduce gradients of chunk 1; step; ");
@@ -101,7 +101,7 @@ TEST(Builders, TransferIdsAreTags) {
     const Schedule schedule = build(builder, 3, 4, 2);
     std::map<std::int64_t, int> ends;
     for (const auto& list : schedule.lists) {
-      for (const Operation& operation : list) {
+      for (const StageOperation& operation : list) {
         if (!is_transfer(operation.kind)) continue;
         const std::int64_t id = transfer_id(schedule, operation);
         EXPECT_GE(id, 0);

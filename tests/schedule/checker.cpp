@@ -32,7 +32,7 @@ TEST(Checker, DoubledTransfers) {
     Schedule schedule = build("1f1b", 2, 3);
     auto& list = schedule.lists[0];
     const std::size_t place = find(schedule, 0, kind, 1);
-    list.insert(list.begin() + static_cast<std::ptrdiff_t>(place) + 1, Operation(list[place]));
+    list.insert(list.begin() + static_cast<std::ptrdiff_t>(place) + 1, StageOperation(list[place]));
     expect_refused(schedule,
                    {"operation " + std::to_string(place + 2) + " of stage 0 (" + name_of(schedule, list[place]) +
                     ") is there twice, first as operation " + std::to_string(place + 1)});
@@ -44,7 +44,7 @@ TEST(Checker, CrossedSends) {
   auto& list = schedule.lists[0];
   const std::size_t first = find(schedule, 0, Kind::send_activation, 0);
   const std::size_t second = find(schedule, 0, Kind::send_activation, 1);
-  const Operation moved = list[first];
+  const StageOperation moved = list[first];
   list.insert(list.begin() + static_cast<std::ptrdiff_t>(second) + 1, moved);
   list.erase(list.begin() + static_cast<std::ptrdiff_t>(first));
   expect_refused(schedule, {"sends and receives cross", "of stage 0 (send activation 1 to stage 1) comes before",
@@ -56,7 +56,7 @@ TEST(Checker, CircleOfSynchronousSends) {
   Schedule schedule = build("1f1b", 2, 2);
   auto& list = schedule.lists[1];
   const std::size_t receive = find(schedule, 1, Kind::receive_activation, 1);
-  const Operation moved = list[receive];
+  const StageOperation moved = list[receive];
   list.erase(list.begin() + static_cast<std::ptrdiff_t>(receive));
   list.insert(list.begin() + static_cast<std::ptrdiff_t>(find(schedule, 1, Kind::send_gradient, 0)) + 1, moved);
   expect_refused(schedule, {"stages wait for each other where sends are synchronous",
@@ -136,7 +136,7 @@ TEST(Checker, RandomMutations) {
       Schedule schedule = whole;
       auto& list = schedule.lists[engine() % schedule.lists.size()];
       const std::size_t place = engine() % list.size();
-      const Operation operation = list[place];
+      const StageOperation operation = list[place];
       const auto kind = trial % 3;
       if (kind == 0) {
         list.erase(list.begin() + static_cast<std::ptrdiff_t>(place));

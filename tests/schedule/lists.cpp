@@ -12,7 +12,7 @@ std::vector<std::string> texts_of(const Schedule& schedule) {
   std::vector<std::string> texts;
   for (const auto& list : schedule.lists) {
     texts.emplace_back();
-    for (const Operation& operation : list) {
+    for (const StageOperation& operation : list) {
       if (is_compute(operation.kind)) texts.back() += name_of(schedule, operation) + " ";
     }
   }

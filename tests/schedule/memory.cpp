@@ -52,7 +52,7 @@ TEST(Memory, Offload) {
       EXPECT_TRUE(report.faults.empty()) << text_of(request) << " " << all_text(report.faults);
       std::size_t moved = 0;
       for (const auto& list : schedule.lists) {
-        for (const Operation& operation : list) moved += operation.kind == Kind::offload ? 1 : 0;
+        for (const StageOperation& operation : list) moved += operation.kind == Kind::offload ? 1 : 0;
       }
       EXPECT_EQ(moved, 5u * static_cast<std::size_t>(schedule.chunks() - 1));
     }
@@ -61,7 +61,7 @@ TEST(Memory, Offload) {
   Schedule schedule = build("gpipe", 1, 3);
   add_offload(schedule, {true}, 1);
   std::string text;
-  for (const Operation& operation : schedule.list(0)) text += name_of(schedule, operation) + " ";
+  for (const StageOperation& operation : schedule.list(0)) text += name_of(schedule, operation) + " ";
   EXPECT_EQ(text,
             "F0 offload 0 F1 offload 1 load 0 F2 offload 2 load 1 B0 load 2 B1 B2 reduce gradients of chunk 0 step ");
   EXPECT_EQ(check_schedule(schedule, bytes_of(schedule, {100, 0, 100, 0})).peak_bytes, (Bytes{200}));

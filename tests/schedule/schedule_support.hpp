@@ -93,7 +93,7 @@ inline std::string refusal(const ScheduleRequest& request) {
 
 // Of one stage's list: the index of an operation, which must be there.
 inline std::size_t find(const Schedule& schedule, int stage, Kind kind, int micro_batch, int chunk = -1) {
-  const std::vector<Operation>& list = schedule.list(stage);
+  const std::vector<StageOperation>& list = schedule.list(stage);
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (list[i].kind == kind && list[i].micro_batch == micro_batch && (chunk < 0 || list[i].chunk == chunk)) return i;
   }

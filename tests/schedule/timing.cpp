@@ -156,7 +156,7 @@ TEST(Timing, SpansAreConsistent) {
     for (std::size_t s = 0; s < timeline.stages.size(); ++s) {
       std::int64_t now = 0;
       for (const Span& span : timeline.stages[s]) {
-        const Operation& operation = schedule.lists[s][span.operation];
+        const StageOperation& operation = schedule.lists[s][span.operation];
         EXPECT_GE(span.begin, now);
         now = span.end;
         if (operation.kind == Kind::forward)
@@ -167,7 +167,7 @@ TEST(Timing, SpansAreConsistent) {
     EXPECT_EQ(timeline.makespan, last);
     for (std::size_t s = 0; s < timeline.stages.size(); ++s) {
       for (const Span& span : timeline.stages[s]) {
-        const Operation& operation = schedule.lists[s][span.operation];
+        const StageOperation& operation = schedule.lists[s][span.operation];
         if (operation.kind != Kind::forward || operation.chunk == 0) continue;
         const std::int64_t before =
             forward_end[static_cast<std::size_t>((operation.chunk - 1) * 5 + operation.micro_batch)];
