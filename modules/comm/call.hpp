@@ -110,12 +110,12 @@ class Call {
     check(start(&requests_.emplace_back(MPI_REQUEST_NULL)));
   }
 
-  // Messages are cut at the limit; an empty one is still a message.
+  // Messages are cut at the limit; an empty one is still a message. `start`: MPI_Isend or MPI_Issend.
   template <class T>
-  void send(std::span<const T> data, int to, int tag) {
+  void send(std::span<const T> data, int to, int tag, decltype(&MPI_Isend) start = MPI_Isend) {
     cut<T>(data.size(), [&](std::size_t begin, std::size_t count) {
       post([&](MPI_Request* request) {
-        return MPI_Isend(data.data() + begin, static_cast<int>(count), mpi_type<T>(), to, tag, comm(), request);
+        return start(data.data() + begin, static_cast<int>(count), mpi_type<T>(), to, tag, comm(), request);
       });
     });
   }

@@ -168,7 +168,7 @@ void all_to_all(const Communicator& group, std::span<const T> send, std::span<co
 }
 
 template <class T>
-Pending start_send(const Communicator& group, std::span<const T> data, int to, int tag, Phase phase) {
+Pending start_send(const Communicator& group, std::span<const T> data, int to, int tag, Phase phase, SendMode mode) {
   FOURFOLD_ASSERT(to >= 0 && to < group.size() && to != group.rank(), "a message goes to another rank of the group");
   FOURFOLD_ASSERT(tag >= 0 && tag < kTagLimit, "tags are below 2^15");
   if (Call::message_needs_staging(group, data.data())) {
@@ -179,7 +179,7 @@ Pending start_send(const Communicator& group, std::span<const T> data, int to, i
   auto call = std::make_shared<Call>(group, Operation::send, phase, to);
   const Call::Timed timed(*call);
   call->record_message(std::ssize(data), sizeof(T), tag);
-  call->send(data, to, tag);
+  call->send(data, to, tag, mode == SendMode::synchronous ? MPI_Issend : MPI_Isend);
   return waits_for(call);
 }
 
@@ -216,7 +216,7 @@ void barrier(const Communicator& group, Phase phase) {
   template void broadcast<T>(const Communicator&, std::span<T>, int, Phase);                                        \
   template void all_to_all<T>(const Communicator&, std::span<const T>, std::span<const std::int64_t>, std::span<T>, \
                               std::span<const std::int64_t>, Phase);                                                \
-  template Pending start_send<T>(const Communicator&, std::span<const T>, int, int, Phase);                         \
+  template Pending start_send<T>(const Communicator&, std::span<const T>, int, int, Phase, SendMode);               \
   template Pending start_receive<T>(const Communicator&, std::span<T>, int, int, Phase);
 FOURFOLD_MOVEMENTS(float)
 FOURFOLD_MOVEMENTS(double)

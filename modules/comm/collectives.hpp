@@ -74,9 +74,14 @@ template <class T>
 void all_to_all(const Communicator& group, std::span<const T> send, std::span<const std::int64_t> send_sizes,
                 std::span<T> receive, std::span<const std::int64_t> receive_sizes, Phase phase);
 
+// How a message leaves. synchronous: it is complete only when the other side has begun to receive it, whatever its
+// size, so that a program that counts on buffers of MPI's shows itself (debug.synchronous_sends).
+enum class SendMode { standard, synchronous };
+
 // Point to point. `tag` < 2^15.
 template <class T>
-Pending start_send(const Communicator& group, std::span<const T> data, int to, int tag, Phase phase);
+Pending start_send(const Communicator& group, std::span<const T> data, int to, int tag, Phase phase,
+                   SendMode mode = SendMode::standard);
 template <class T>
 Pending start_receive(const Communicator& group, std::span<T> data, int from, int tag, Phase phase);
 

@@ -16,6 +16,7 @@ GridComms::GridComms(const Communicator& world, const ProcessGrid& grid, const s
   std::map<std::vector<int>, GroupKey> first_with;
   for (const GroupKey& key : sets) {
     if (groups_.contains(key) || (key.axes.has(Axis::stage) && !equal_stages)) continue;
+    if (key.tied_stage > 0 && here_.stage != 0 && here_.stage != key.tied_stage) continue;
     const std::vector<int> members = grid_.group(world.rank(), key);
     const auto [same, is_new] = first_with.emplace(members, key);
     if (!is_new) {
@@ -45,7 +46,7 @@ std::string GridComms::summary() const {
   return (text.empty() ? "no group of more than one rank" : text) + "; " + std::to_string(made_) + " MPI communicators";
 }
 
-std::vector<GroupKey> dense_axis_sets(int row_block) {
+std::vector<GroupKey> dense_axis_sets(int row_block, int tied_stage) {
   const std::vector<AxisSet> axes = {{Axis::data}, {Axis::depth}, {Axis::row}, {Axis::col}};
   std::vector<GroupKey> sets;
   for (unsigned chosen = 1; chosen < 1u << axes.size(); ++chosen) {
@@ -56,6 +57,7 @@ std::vector<GroupKey> dense_axis_sets(int row_block) {
     if (row_block > 1 && !set.has(Axis::row)) sets.push_back(GroupKey(set, row_block));
   }
   sets.push_back(AxisSet{Axis::stage});
+  if (tied_stage > 0) sets.push_back(GroupKey({Axis::data}, 1, tied_stage));
   return sets;
 }
 

@@ -16,7 +16,7 @@ class GridComms {
   // Collective over `world` (world.size() == grid.ranks(), else assertion). Makes a communicator for each set of axes
   // in `sets`, named by the set. Cheap where it can be: a group of one rank makes none, and sets with the same members
   // (their other axes have one coordinate) share one. A set with `stage` is left out where the stages have different
-  // grids.
+  // grids, a tied one on ranks of other stages.
   GridComms(const Communicator& world, const ProcessGrid& grid, const std::vector<GroupKey>& sets);
 
   const ProcessGrid& grid() const { return grid_; }
@@ -38,7 +38,8 @@ class GridComms {
 };
 
 // The sets that dense layers, the gradient reducer and the optimizer use: every set of dense axes, and {stage}; where
-// row_block > 1 neighbours on row hold the same KV head, also those with such a block.
-std::vector<GroupKey> dense_axis_sets(int row_block = 1);
+// row_block > 1 neighbours on row hold the same KV head, also those with such a block; where tied_stage > 0 that stage
+// and the first hold a matrix together, also its sums over data.
+std::vector<GroupKey> dense_axis_sets(int row_block = 1, int tied_stage = 0);
 
 }  // namespace fourfold

@@ -5,6 +5,7 @@ namespace fourfold {
 void VirtualClock::start(const Machine& machine) {
   machine_ = machine;
   now_ = 0;
+  kernels_cost_ = true;
 }
 
 bool VirtualClock::counts(Phase phase) const {

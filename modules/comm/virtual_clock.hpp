@@ -40,7 +40,12 @@ class VirtualClock {
     if (pauses_ > 0) return;
     flops_ += flops;
     bytes_ += bytes;
-    if (machine_) now_ = saturating_add(now_, kernel_time(*machine_, type, flops, bytes));
+    if (machine_ && kernels_cost_) now_ = saturating_add(now_, kernel_time(*machine_, type, flops, bytes));
+  }
+  // Kernels cost nothing from now on; what they take is spent as a whole (emulate.stage_times).
+  void use_given_times() { kernels_cost_ = false; }
+  void spend(Picoseconds time) {
+    if (machine_ && pauses_ == 0) now_ = saturating_add(now_, time);
   }
   Picoseconds now() const { return now_; }
   // All work of this rank so far, with a machine or without.
@@ -66,6 +71,7 @@ class VirtualClock {
   Picoseconds now_ = 0;
   std::int64_t flops_ = 0, bytes_ = 0;
   int pauses_ = 0;
+  bool kernels_cost_ = true;
 };
 
 }  // namespace fourfold

@@ -38,7 +38,8 @@ std::string AxisSet::name() const {
 }
 
 std::string GroupKey::name() const {
-  return row_block == 1 ? axes.name() : axes.name() + "+row/" + std::to_string(row_block);
+  const std::string block = row_block == 1 ? "" : "+row/" + std::to_string(row_block);
+  return axes.name() + block + (tied_stage > 0 ? "+tied" : "");
 }
 
 }  // namespace fourfold

@@ -35,19 +35,22 @@ class AxisSet {
 };
 
 // A group of ranks: those that differ in the given axes and, where row_block > 1, also stand in one aligned block of so
-// many neighbours on row (the ranks that hold one KV head).
+// many neighbours on row (the ranks that hold one KV head); where tied_stage > 0, those of stage 0 and then those at
+// the same places of that stage, which hold a matrix together (tied embeddings).
 struct GroupKey {
   AxisSet axes;
   int row_block = 1;
+  int tied_stage = 0;
 
   constexpr GroupKey() = default;
-  constexpr GroupKey(AxisSet axes_in, int row_block_in = 1) : axes(axes_in), row_block(row_block_in) {}
+  constexpr GroupKey(AxisSet axes_in, int row_block_in = 1, int tied_stage_in = 0)
+      : axes(axes_in), row_block(row_block_in), tied_stage(tied_stage_in) {}
   constexpr GroupKey(std::initializer_list<Axis> list) : axes(list) {}
   constexpr bool has(Axis axis) const { return axes.has(axis); }
-  constexpr bool empty() const { return axes.empty() && row_block == 1; }
+  constexpr bool empty() const { return axes.empty() && row_block == 1 && tied_stage == 0; }
   constexpr bool operator==(const GroupKey&) const = default;
   constexpr auto operator<=>(const GroupKey&) const = default;
-  std::string name() const;  // "data", "data+row/2"
+  std::string name() const;  // "data", "data+row/2", "data+tied"
 };
 
 struct DenseShape {

@@ -230,11 +230,18 @@ std::vector<int> ProcessGrid::group(int rank, GroupKey key) const {
     stride *= extent;
   }
 
+  std::vector<int> of_stages;  // none: this one
   if (axes.has(Axis::stage)) {
+    for (int s = 0; s < stages(); ++s) of_stages.push_back(s);
+  } else if (key.tied_stage > 0) {
+    FOURFOLD_ASSERT(mine == 0 || mine == key.tied_stage, "a rank of one of the two stages: " + key.name());
+    of_stages = {0, key.tied_stage};
+  }
+  if (!of_stages.empty()) {
     const std::vector<int> inside = std::move(members);
     members.clear();
-    members.reserve(inside.size() * stages_.size());
-    for (int s = 0; s < stages(); ++s) {
+    members.reserve(inside.size() * of_stages.size());
+    for (const int s : of_stages) {
       FOURFOLD_ASSERT(stage(s) == stage(mine), "a group over the stage axis needs equal stages");
       for (const int at : inside) members.push_back(rank_of_slot(first_slot(s) + at));
     }

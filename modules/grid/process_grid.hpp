@@ -38,8 +38,9 @@ class ProcessGrid {
 
   // The ranks of `rank`'s stage that differ from it only in the given axes of one view, in coordinate order (the first
   // axis of the numbering fastest). The empty set gives {rank}. {stage}: the ranks at the same place of every stage,
-  // where all stages have equal grids. Errors: assertion when axes of both views are mixed, or when stages with unequal
-  // grids are asked for {stage}.
+  // where all stages have equal grids. With tied_stage those of stage 0 come first. Errors: assertion when axes of both
+  // views are mixed, when stages with unequal grids are asked for {stage} or tied, or a rank of a third stage for the
+  // latter.
   std::vector<int> group(int rank, GroupKey key) const;
 
   // rank -> coordinates (-> host, where `hosts` holds one a rank), one line a rank, aligned. With more than `most`

@@ -19,6 +19,14 @@ std::int64_t Machine::flops(NumberType type) const {
   return bf16;
 }
 
+Machine free_machine(std::int64_t ranks) {
+  Machine machine;
+  machine.name = "free links";
+  machine.ranks_per_node = ranks;
+  machine.inside = machine.between = {0, kUnlimited};
+  return machine;
+}
+
 Picoseconds time_at_rate(std::int64_t amount, std::int64_t rate) {
   FOURFOLD_ASSERT(amount >= 0 && rate > 0, "work is not negative, rates are positive");
   // 10^12 ps in a second: the product needs more than 64 bits from 9.2 MB on.
@@ -35,7 +43,7 @@ Picoseconds saturating_add(Picoseconds a, Picoseconds b) {
 }
 
 Picoseconds transfer_time(const Link& link, std::int64_t bytes) {
-  return time_at_rate(bytes, link.bandwidth);
+  return link.bandwidth == kUnlimited ? 0 : time_at_rate(bytes, link.bandwidth);
 }
 
 Picoseconds kernel_time(const Machine& machine, NumberType type, std::int64_t flops, std::int64_t bytes) {

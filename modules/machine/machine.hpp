@@ -15,6 +15,8 @@ using Picoseconds = std::int64_t;
 enum class LinkClass : int { inside, between };
 inline constexpr int kLinkClasses = 2;
 
+inline constexpr std::int64_t kUnlimited = INT64_MAX;  // a bandwidth that makes messages of any size free
+
 struct Link {
   Picoseconds latency = 0;     // alpha: time of flight of a message
   std::int64_t bandwidth = 1;  // 1 / beta: bytes per second that one rank sends
@@ -39,6 +41,9 @@ struct Machine {
   std::int64_t flops(NumberType type) const;
   bool operator==(const Machine&) const = default;
 };
+
+// So many ranks whose messages take no time.
+Machine free_machine(std::int64_t ranks);
 
 // amount / rate, rounded up to the picosecond: the largest 64-bit integer where it does not fit. amount >= 0, rate > 0.
 Picoseconds time_at_rate(std::int64_t amount, std::int64_t rate);

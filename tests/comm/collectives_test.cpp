@@ -344,8 +344,11 @@ TYPED_TEST(Movements, MessagesAroundTheRing) {
       std::vector<T> got_one(one.size()), got_two(two.size());
       Pending receive_two = start_receive<T>(world, got_two, previous, (1 << 15) - 1, Phase::forward);
       Pending receive_one = start_receive<T>(world, got_one, previous, 5, Phase::forward);
+      clear_mpi_traffic();
       Pending send_one = start_send<T>(world, one, next, 5, Phase::forward);
-      Pending send_two = start_send<T>(world, two, next, (1 << 15) - 1, Phase::forward);
+      EXPECT_FALSE(mpi_traffic().calls_of.contains("MPI_Issend"));
+      Pending send_two = start_send<T>(world, two, next, (1 << 15) - 1, Phase::forward, SendMode::synchronous);
+      EXPECT_TRUE(mpi_traffic().calls_of.contains("MPI_Issend"));
       receive_one.wait();
       receive_two.wait();
       send_one.wait();

@@ -209,7 +209,7 @@ int MPI_Ssend(const void* data, int elements, MPI_Datatype type, int to, int tag
 }
 int MPI_Issend(const void* data, int elements, MPI_Datatype type, int to, int tag, MPI_Comm comm,
                MPI_Request* request) {
-  outside("MPI_Issend");
+  count("MPI_Issend", elements, elements, type);
   return PMPI_Issend(data, elements, type, to, tag, comm, request);
 }
 int MPI_Recv(void* data, int elements, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status* status) {

@@ -64,6 +64,18 @@ TEST(ProcessGrid, GroupsInCoordinateOrder) {
   EXPECT_THROW(grid.group(24, {Axis::data}), Error);
 }
 
+// The first stage and the one that holds a matrix with it: their ranks one after the other.
+TEST(ProcessGrid, TiedGroups) {
+  const ProcessGrid grid({kTwelve, kTwelve, kTwelve});
+  const GroupKey tied({Axis::data}, 1, 2);
+  EXPECT_EQ(grid.group(5, tied), (std::vector<int>{1, 5, 9, 25, 29, 33}));
+  EXPECT_EQ(grid.group(33, tied), grid.group(5, tied));
+  EXPECT_EQ(grid.group(28, GroupKey({}, 1, 2)), (std::vector<int>{4, 28}));
+  EXPECT_EQ(tied.name(), "data+tied");
+  EXPECT_FALSE(GroupKey({}, 1, 2).empty());
+  EXPECT_THROW(grid.group(13, tied), Error);
+}
+
 TEST(ProcessGrid, AGroupOverUnequalStagesIsRefused) {
   const ProcessGrid grid({{{2, 1, 1, 1}, {2, 1, 1, 1}}, {{1, 1, 1, 1}, {1, 1, 1, 1}}});
   EXPECT_EQ(grid.group(2, {Axis::data}), (std::vector<int>{2}));

@@ -42,6 +42,13 @@ TEST(Machine, CostsRoundUpToThePicosecond) {
   EXPECT_EQ(time_at_rate(1'000'000'000'001, 7), std::numeric_limits<Picoseconds>::max());
 }
 
+TEST(Machine, FreeLinksTakeNoTime) {
+  const Machine machine = free_machine(6);
+  EXPECT_EQ(machine.ranks(), 6);
+  EXPECT_EQ(transfer_time(machine.inside, std::int64_t{1} << 60), 0);
+  EXPECT_EQ(collective_time(machine.between, std::int64_t{1} << 60, 1000), 0);
+}
+
 TEST(Machine, AKernelTakesTheLongerOfArithmeticAndTraffic) {
   const Machine machine = example();
   EXPECT_EQ(kernel_time(machine, NumberType::fp64, 1000, 0), 1000);
