@@ -52,7 +52,7 @@ std::vector<std::string> hosts_of(const Deck& deck, int ranks) {
 
 std::string grid_text(const Deck& deck, bool all_ranks) {
   const StageShape stage = stage_shape(deck);
-  const ProcessGrid grid(std::vector<StageShape>(static_cast<std::size_t>(deck.parallel.stages), stage));
+  const ProcessGrid grid = process_grid(deck);
   const DenseShape& dense = stage.dense;
   const MoeShape& moe = stage.moe;
   const std::string text = fmt::format(
@@ -68,7 +68,7 @@ std::string grid_text(const Deck& deck, bool all_ranks) {
 
 std::string cost_text(const Deck& deck) {
   const Graph graph = describe(deck.model);
-  const MemoryPerRank memory = memory_per_rank(deck, graph);
+  const MemoryPerRank memory = memory_per_rank(deck, graph, plan_pipeline(deck));
   const std::int64_t attention = 3 * graph.sum(&LayerCost::attention_flops);
   const std::int64_t tokens = deck.batch.global * graph.tokens_per_sample;
   std::string text;

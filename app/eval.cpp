@@ -33,9 +33,10 @@ ExitCode evaluate_checkpoint(const Deck& deck, const GridComms& comms, Pool& poo
   if (loader->eval_samples() == 0) {
     fail_all(ExitCode::input, "the deck has no validation data (data.valid, data.valid_fraction, data.valid_samples)");
   }
-  Model<T> model(deck, comms, pool);
+  const PipelinePlan plan = plan_pipeline(deck);
+  Model<T> model(deck, comms, pool, plan.part_of(comms.here().stage));
   const checkpoint::Committed source = load_parameters(model, deck, comms, arguments.checkpoint);
-  const EvalReport report = *evaluate(model, *loader, comms, pool, {});
+  const EvalReport report = *evaluate(model, plan, *loader, comms, pool, {});
   const TrafficReport traffic = traffic_report(world);
   if (world.rank() != 0) return ExitCode::done;
   const std::string bits = report.bits_per_byte ? fmt::format(", {:.12g} bits per byte", *report.bits_per_byte) : "";

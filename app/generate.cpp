@@ -26,8 +26,11 @@ struct Arguments {
 
 template <class T>
 ExitCode generate(const Deck& deck, const GridComms& comms, Pool& pool, const Arguments& arguments) {
-  if (deck.model.kind == ModelKind::mlp || deck.model.vocab != kByteVocab) {
+  if (takes_rows(deck.model.kind) || deck.model.vocab != kByteVocab) {
     fail_all(ExitCode::input, "generate takes models of bytes (model.vocab: " + std::to_string(kByteVocab) + ")");
+  }
+  if (deck.parallel.stages > 1) {
+    fail_all(ExitCode::input, "generate runs the model in one stage; add parallel.stages=1 (any checkpoint fits)");
   }
   Model<T> model(deck, comms, pool);
   load_parameters(model, deck, comms, arguments.checkpoint);

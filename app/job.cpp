@@ -12,6 +12,7 @@
 #include "deck_file.hpp"
 #include "devices.hpp"
 #include "kernels/gemm.hpp"
+#include "train/pipeline.hpp"
 
 namespace fourfold {
 
@@ -28,6 +29,10 @@ Deck fitted_to(Deck deck, int ranks) {
   const std::int64_t micro = deck.batch.micro > 0 ? deck.batch.micro : std::min<std::int64_t>(deck.batch.global, 8);
   deck.batch = BatchDeck{0, micro, 1};
   deck.parallel.dense.data = 0;
+  // The schedule is the training's.
+  deck.parallel.schedule = "1f1b";
+  deck.parallel.interleave = 1;
+  deck.parallel.cuts.clear();
   if (deck.parallel.moe) deck.parallel.moe->replica = 0;
   derive_grid(deck, ranks);
   if (deck.parallel.dense.data == 0 || deck.parallel.moe->replica == 0) {
@@ -76,7 +81,11 @@ int run_job(const DeckArguments& arguments, Purpose purpose,
     // 3. Kokkos, and as many threads for the product libraries: one, or where Kokkos has OpenMP what OMP_NUM_THREADS
     // says.
     const Devices devices(world);
-    if (deck->emulate.description) launch.emulate(*deck->emulate.description);
+    if (deck->emulate.description) {
+      launch.emulate(*deck->emulate.description);
+    } else if (!deck->emulate.stage_times.empty()) {
+      launch.emulate(free_machine(world.size()));
+    }
     const auto kokkos = devices.start_kokkos();
     kernels::set_product_threads(Kokkos::DefaultHostExecutionSpace().concurrency());
     set_region_hooks(Devices::region_hooks());
@@ -85,9 +94,7 @@ int run_job(const DeckArguments& arguments, Purpose purpose,
     MemoryLedger memory;
     Pool pool(memory);
     const auto attached = devices.attach(launch, pool);
-    const ProcessGrid grid(
-        std::vector<StageShape>(static_cast<std::size_t>(deck->parallel.stages), stage_shape(*deck)));
-    const GridComms comms(world, grid, dense_axis_sets(kv_sharers(deck->model, grid.stage(0).dense.row)));
+    const GridComms comms(world, process_grid(*deck), rank_groups(*deck, plan_pipeline(*deck)));
 
     // 5. The work.
     return static_cast<int>(work(*deck, comms, pool));

@@ -5,28 +5,12 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "deck/derive.hpp"
 #include "model/describe.hpp"
-#include "schedule/checker.hpp"
 
 namespace fourfold {
 namespace {
 
 constexpr int kMostColumns = 150;  // of a drawn timeline
-
-ScheduleRequest request_of(const Deck& deck) {
-  const ParallelDeck& parallel = deck.parallel;
-  ScheduleRequest request;
-  request.builder = parallel.schedule;
-  request.stages = parallel.stages;
-  request.micro_batches = deck.batch.micro_batches;
-  request.interleave = parallel.interleave;
-  request.units = unit_count(deck.model);
-  // Keys of other schedules are left alone.
-  if (parallel.schedule == "geo") request.extra_in_flight = parallel.extra_in_flight;
-  if (parallel.schedule == "list") request.lists = parallel.schedule_list;
-  return request;
-}
 
 // Across each boundary between chunks: the latency of the slowest link that its messages use on the described machine.
 std::vector<std::int64_t> latencies(const Deck& deck, const Schedule& schedule) {
@@ -53,16 +37,8 @@ std::string units_text(const Pipeline& pipeline, const Range& cut) {
 }  // namespace
 
 Pipeline pipeline_of(const Deck& deck) {
-  Pipeline pipeline;
+  Pipeline pipeline{plan_pipeline(deck), {}, {}};
   const Graph graph = describe(deck.model);
-  pipeline.units = model_units(graph);
-  pipeline.schedule = build_schedule(request_of(deck));
-  require_sound(pipeline.schedule);
-  std::vector<std::int64_t> costs;
-  for (const ModelUnit& unit : pipeline.units) costs.push_back(unit.flops.total());
-  pipeline.cuts = deck.parallel.cuts.empty() || deck.parallel.schedule == "layered"
-                      ? cut_by_cost(costs, pipeline.schedule.chunks())
-                      : cut_by_counts(deck.parallel.cuts, std::ssize(costs));
   const std::vector<std::int64_t>& times = deck.emulate.stage_times;
   if (times.empty()) {
     pipeline.durations.chunks = chunk_flops(pipeline.units, pipeline.cuts);
@@ -79,7 +55,7 @@ Pipeline pipeline_of(const Deck& deck) {
 std::vector<DeckError> schedule_list_faults(const Deck& deck, const std::string& file_name) {
   if (deck.parallel.schedule != "list" || deck.batch.micro_batches == 0) return {};
   try {
-    build_schedule(request_of(deck));
+    build_schedule(schedule_request(deck));
   } catch (const Error& error) {
     return {{file_name, 0, 0, "parallel.schedule_list", error.what()}};
   }

@@ -1,22 +1,17 @@
-// From a deck to its pipeline: the units of the model, their cuts into chunks, and the schedule. Needs neither MPI nor
-// Kokkos.
+// A deck's pipeline as `check` shows it.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "deck/reader.hpp"
-#include "schedule/builders.hpp"
-#include "schedule/cuts.hpp"
 #include "schedule/drawing.hpp"
+#include "train/pipeline.hpp"
 
 namespace fourfold {
 
-struct Pipeline {
-  std::vector<ModelUnit> units;
-  std::vector<Range> cuts;  // of the units, one a chunk
-  Schedule schedule;        // sound
-  Durations durations;      // emulate.stage_times, else FLOPs of one token
+struct Pipeline : PipelinePlan {
+  Durations durations;  // emulate.stage_times, else FLOPs of one token
   TickUnit unit;
 };
 

@@ -39,6 +39,15 @@ std::uint64_t hash_of(const std::string& text) {
                                 std::to_string(wanted * tokens + 1));
 }
 
+// The batch of so many samples without what is in them.
+Batch shape_of(const Samples& samples, std::int64_t begin, const Range& mine) {
+  Batch batch;
+  batch.sequences = mine.size();
+  batch.tokens = samples.tokens();
+  batch.first_sample = begin + mine.begin;
+  return batch;
+}
+
 // Empties a batch but keeps its memory.
 Batch emptied(Batch batch) {
   batch.sequences = batch.input_width = batch.value_width = batch.first_sample = 0;
@@ -78,8 +87,9 @@ Loader::Loader(const Deck& deck, std::shared_ptr<const TokenSource> train, std::
 
 void Loader::use_streams(const Deck& deck, std::shared_ptr<const TokenSource> train,
                          std::shared_ptr<const TokenSource> valid) {
-  if (deck.model.kind == ModelKind::mlp) {
-    fail_all(ExitCode::input, "data.kind: text needs a model with a vocabulary; model.kind mlp takes synthetic");
+  if (takes_rows(deck.model.kind)) {
+    fail_all(ExitCode::input,
+             "data.kind: text needs a model with a vocabulary; model.kind mlp and residual take synthetic");
   }
   const std::int64_t tokens = std::max<std::int64_t>(1, deck.model.sequence);
   const std::int64_t vocab = deck.model.vocab;
@@ -118,6 +128,17 @@ void Loader::finish(const Deck& deck, const std::string& facts) {
                       std::to_string(train_->count()) + "\nvalidation samples " +
                       std::to_string(valid_ ? valid_->count() : 0) + "\nseed " + std::to_string(deck.run.seed) + "\n";
   fingerprint_.hash = hash_of(fingerprint_.text);
+}
+
+Batch Loader::micro_batch_shape(std::int64_t micro_index, std::int64_t coordinates, std::int64_t coordinate) const {
+  const std::int64_t run = global_ / micro_batches_;
+  return shape_of(*train_, micro_index * run, part(run, coordinates, coordinate));
+}
+
+Batch Loader::eval_batch_shape(std::int64_t index, std::int64_t coordinates, std::int64_t coordinate) const {
+  const std::int64_t run = global_ / micro_batches_;
+  const std::int64_t begin = index * run;
+  return shape_of(*valid_, begin, part(std::min(run, eval_samples() - begin), coordinates, coordinate));
 }
 
 Batch Loader::micro_batch(std::int64_t cursor, std::int64_t micro_index, std::int64_t coordinates,

@@ -40,6 +40,8 @@ class Loader {
   // coordinates by quotient and remainder; empty parts are legal. `reuse` gives its memory to the result.
   Batch micro_batch(std::int64_t cursor, std::int64_t micro_index, std::int64_t coordinates, std::int64_t coordinate,
                     Batch reuse = {}) const;
+  // Without the samples: sequences, tokens and first_sample, for stages that read none.
+  Batch micro_batch_shape(std::int64_t micro_index, std::int64_t coordinates, std::int64_t coordinate) const;
   // Target tokens of a coordinate's samples in a step (of the whole step as 1 coordinate), known before its first
   // backward. Reads the samples where drops_targets().
   std::int64_t targets_in_step(std::int64_t cursor, std::int64_t coordinates, std::int64_t coordinate) const;
@@ -50,6 +52,7 @@ class Loader {
   std::int64_t eval_samples() const;  // 0: no validation data
   std::int64_t eval_batches() const;
   Batch eval_batch(std::int64_t index, std::int64_t coordinates, std::int64_t coordinate, Batch reuse = {}) const;
+  Batch eval_batch_shape(std::int64_t index, std::int64_t coordinates, std::int64_t coordinate) const;
   std::int64_t eval_targets() const;
   std::int64_t eval_bytes() const;  // of text among them; 0 where tokens are not text (no bits per byte)
   std::string eval_text() const;    // those bytes, to compare with compressors

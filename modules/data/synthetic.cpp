@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "deck/derive.hpp"
 
 namespace fourfold {
 
@@ -58,8 +59,8 @@ class DyadicRows : public SyntheticSamples {
       : SyntheticSamples(range, 1),
         inputs_(random_stream(deck.run.seed, "data/synthetic/inputs")),
         outputs_(random_stream(deck.run.seed, "data/synthetic/outputs")),
-        in_(deck.model.widths.front()),
-        out_(deck.model.widths.back()),
+        in_(input_width(deck.model)),
+        out_(output_width(deck.model)),
         classes_(deck.model.loss == LossKind::cross_entropy) {}
 
   void append(std::int64_t index, Batch& batch) const override {
@@ -89,8 +90,8 @@ class TeacherRows : public SyntheticSamples {
   TeacherRows(const Deck& deck, Range range)
       : SyntheticSamples(range, 1),
         inputs_(random_stream(deck.run.seed, "data/synthetic/inputs")),
-        in_(deck.model.widths.front()),
-        out_(deck.model.widths.back()),
+        in_(input_width(deck.model)),
+        out_(output_width(deck.model)),
         classes_(deck.model.loss == LossKind::cross_entropy),
         first_(matrix(deck.run.seed, "data/teacher/first", kHidden, in_)),
         second_(matrix(deck.run.seed, "data/teacher/second", out_, kHidden)) {}
@@ -149,8 +150,9 @@ class TeacherRows : public SyntheticSamples {
 
 std::unique_ptr<Samples> make_synthetic(const Deck& deck, Range range) {
   const bool teacher = deck.data.synthetic == SyntheticKind::teacher;
-  if (deck.model.kind != ModelKind::mlp) {
-    if (teacher) fail_all(ExitCode::input, "data.synthetic: teacher needs model.kind mlp; token models take dyadic");
+  if (!takes_rows(deck.model.kind)) {
+    if (teacher)
+      fail_all(ExitCode::input, "data.synthetic: teacher needs model.kind mlp or residual; token models take dyadic");
     return std::make_unique<RandomIds>(deck, range);
   }
   if (teacher) return std::make_unique<TeacherRows>(deck, range);

@@ -24,7 +24,11 @@ struct RunDeck {
   bool operator==(const RunDeck&) const = default;
 };
 
-enum class ModelKind { transformer, mlp, embedding };
+enum class ModelKind { transformer, mlp, embedding, residual };
+// Nets whose samples are rows of numbers, not of tokens.
+inline bool takes_rows(ModelKind kind) {
+  return kind == ModelKind::mlp || kind == ModelKind::residual;
+}
 enum class Positions { learned, rope, none };
 enum class NormKind { layer, rms };
 enum class FeedForwardKind { gelu, gelu_tanh, relu, swiglu };
@@ -74,6 +78,7 @@ struct ModelDeck {
   std::optional<MoeDeck> moe;
   // mlp: widths[0] inputs, then one entry a matrix; the last is the number of outputs (classes)
   std::vector<std::int64_t> widths;
+  // mlp and residual (which uses layers, hidden and ffn.hidden too; its inputs and outputs are hidden wide)
   Activation activation = Activation::relu;
   bool mlp_bias = true;  // key: model.bias_terms
   LossKind loss = LossKind::cross_entropy;
@@ -218,6 +223,7 @@ struct CheckpointDeck {
 struct DebugDeck {
   std::int64_t replica_check = 0;  // compare replicas every so many steps; 0: never
   std::int64_t record = 0;         // write gradients and states every so many steps to <folder>/record; 0: never
+  bool synchronous_sends = false;  // between stages: complete only when the other side receives
   bool operator==(const DebugDeck&) const = default;
 };
 

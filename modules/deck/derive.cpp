@@ -42,10 +42,20 @@ std::int64_t unit_count(const ModelDeck& model) {
       return model.layers + 2;
     case ModelKind::mlp:
       return std::ssize(model.widths) - 1;
+    case ModelKind::residual:
+      return model.layers;
     case ModelKind::embedding:
       break;
   }
   return 2;
+}
+
+std::int64_t input_width(const ModelDeck& model) {
+  return model.kind == ModelKind::mlp ? model.widths.front() : model.hidden;
+}
+
+std::int64_t output_width(const ModelDeck& model) {
+  return model.kind == ModelKind::mlp ? model.widths.back() : model.hidden;
 }
 
 void derive_sizes(Deck& deck) {
@@ -54,7 +64,8 @@ void derive_sizes(Deck& deck) {
   if (model.head_dim == 0 && model.heads > 0 && model.hidden % model.heads == 0) {
     model.head_dim = model.hidden / model.heads;
   }
-  if (model.kind == ModelKind::transformer && model.ffn.hidden == 0) model.ffn.hidden = 4 * model.hidden;
+  const bool blocks = model.kind == ModelKind::transformer || model.kind == ModelKind::residual;
+  if (blocks && model.ffn.hidden == 0) model.ffn.hidden = 4 * model.hidden;
   if (model.kind == ModelKind::embedding && model.sequence == 0) model.sequence = 1;
   BatchDeck& batch = deck.batch;
   if (batch.global == 0 && (batch.micro == 0 || batch.micro_batches == 0)) batch.global = kDefaultGlobal;

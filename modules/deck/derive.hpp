@@ -18,8 +18,12 @@ void derive_sizes(Deck& deck);
 // `ranks` may be unknown; what does not divide stays 0, the cross checks say why.
 void derive_grid(Deck& deck, std::optional<std::int64_t> ranks);
 
-// What the model can be cut into: embedding, blocks and head; the matrices of an mlp.
+// What the model can be cut into: embedding, blocks and head; the matrices of an mlp; the blocks of a residual stack.
 std::int64_t unit_count(const ModelDeck& model);
+
+// Of a net that takes rows: columns of its inputs and of its outputs (classes).
+std::int64_t input_width(const ModelDeck& model);
+std::int64_t output_width(const ModelDeck& model);
 
 // The product, or the largest 64-bit integer where it does not fit.
 std::int64_t capped_product(std::initializer_list<std::int64_t> factors);

@@ -91,6 +91,10 @@ std::optional<std::string> needed_because(Need need, const Deck& deck) {
     case Need::transformer:
       if (kind == ModelKind::transformer) return "model.kind is transformer";
       return std::nullopt;
+    case Need::blocks:
+    case Need::stream:
+      if (kind == ModelKind::residual) return "model.kind is residual";
+      return needed_because(need == Need::blocks ? Need::transformer : Need::token_model, deck);
     case Need::token_model:
       if (kind == ModelKind::transformer) return "model.kind is transformer";
       if (kind == ModelKind::embedding) return "model.kind is embedding";

@@ -55,14 +55,14 @@ std::vector<DeckKey> make_table() {
            "ceiling without --calibrate",
            [](auto& d) { return &d.run.machine; }));
 
-  add(choice("model.kind", "a decoder, a plain net, or a look-up and a head", {"transformer", "mlp", "embedding"},
-             [](auto& d) { return &d.model.kind; }));
-  add(integer("model.layers", between(1, kMostLayers), "blocks of attention and feed-forward", [](auto& d) {
-        return &d.model.layers;
-      }).needed(Need::transformer, "4"));
+  add(choice("model.kind", "a decoder, a plain net, a look-up and a head, or blocks h + W2 act(W1 h)",
+             {"transformer", "mlp", "embedding", "residual"}, [](auto& d) { return &d.model.kind; }));
+  add(integer("model.layers", between(1, kMostLayers), "blocks: attention and feed-forward, or of a residual stack",
+              [](auto& d) { return &d.model.layers; })
+          .needed(Need::blocks, "4"));
   add(integer("model.hidden", between(1, kMostSize), "width of the residual stream", [](auto& d) {
         return &d.model.hidden;
-      }).needed(Need::token_model, "256"));
+      }).needed(Need::stream, "256"));
   add(integer("model.heads", between(1, kMostSize), "query heads", [](auto& d) {
         return &d.model.heads;
       }).needed(Need::transformer, "8"));
@@ -124,10 +124,11 @@ std::vector<DeckKey> make_table() {
                [](auto& d) { return &d.model.widths; })
           .entries(2, 10001)
           .needed(Need::mlp, "[16, 32, 8]"));
-  add(choice("model.activation", "between the matrices of an mlp", {"relu", "gelu", "gelu_tanh"},
+  add(choice("model.activation", "between the matrices of an mlp or of a residual block", {"relu", "gelu", "gelu_tanh"},
              [](auto& d) { return &d.model.activation; }));
-  add(boolean("model.bias_terms", "every matrix of an mlp has a bias", [](auto& d) { return &d.model.mlp_bias; }));
-  add(choice("model.loss", "of an mlp or embedding net; a transformer has cross_entropy",
+  add(boolean("model.bias_terms", "every matrix of an mlp or a residual stack has a bias",
+              [](auto& d) { return &d.model.mlp_bias; }));
+  add(choice("model.loss", "of an mlp, residual or embedding net; a transformer has cross_entropy",
              {"cross_entropy", "squared_error"}, [](auto& d) { return &d.model.loss; }));
 
   add(choice("data.kind", "files as bytes, or samples that are functions of the seed", {"text", "synthetic"},
@@ -268,7 +269,8 @@ std::vector<DeckKey> make_table() {
   add(integer("parallel.interleave", between(1, kMostLayers), "model chunks a stage, of interleaved, modular and list",
               [](auto& d) { return &d.parallel.interleave; }));
   add(integers("parallel.cuts", between(1, kMostLayers),
-               "units of each model chunk, in the model's order: embedding, blocks, head, or matrices of an mlp",
+               "units of each model chunk, in the model's order: embedding, blocks, head, or matrices of an mlp, "
+               "residual blocks",
                [](auto& d) { return &d.parallel.cuts; })
           .derived("by cost, the largest as small as it can be", "[6]"));
   add(integers("parallel.extra_in_flight", between(0, kMostCount),
@@ -319,6 +321,9 @@ std::vector<DeckKey> make_table() {
   add(integer("debug.record", between(0, kMostSteps),
               "steps between records of gradients, weights and moments, for fourfold inspect --compare; 0: never",
               [](auto& d) { return &d.debug.record; }));
+  add(boolean("debug.synchronous_sends",
+              "messages between stages wait until the other side receives, whatever MPI could hold for them",
+              [](auto& d) { return &d.debug.synchronous_sends; }));
   add(text("emulate.machine",
            "a machine file, whose nodes and virtual clock stand in for the real ones; none: they do not",
            [](auto& d) { return &d.emulate.machine; }));

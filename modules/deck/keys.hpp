@@ -39,7 +39,7 @@ struct Limits {
 };
 
 // When a key without a default must be given.
-enum class Need { never, transformer, token_model, mlp, text_data, synthetic_data, moe, machine };
+enum class Need { never, transformer, blocks, stream, token_model, mlp, text_data, synthetic_data, moe, machine };
 
 struct DeckKey {
   std::string path;  // "model.ffn.kind"

@@ -55,7 +55,8 @@ void loss_rule(const Check& check) {
   const ModelDeck& model = check.deck.model;
   if (!check.sound({"model.kind", "model.loss"})) return;
   if (model.kind == ModelKind::transformer && model.loss == LossKind::squared_error) {
-    check.add("model.loss", "squared_error is for model.kind mlp or embedding; legal for transformer: cross_entropy");
+    check.add("model.loss",
+              "squared_error is for model.kind mlp, residual or embedding; legal for transformer: cross_entropy");
   }
 }
 
@@ -68,8 +69,8 @@ struct KindsOfKey {
 const std::vector<KindsOfKey>& kinds_of_keys() {
   using enum ModelKind;
   static const std::vector<KindsOfKey> table = {
-      {"model.layers", {transformer}},
-      {"model.hidden", {transformer, embedding}},
+      {"model.layers", {transformer, residual}},
+      {"model.hidden", {transformer, embedding, residual}},
       {"model.heads", {transformer}},
       {"model.kv_heads", {transformer}},
       {"model.head_dim", {transformer}},
@@ -79,15 +80,16 @@ const std::vector<KindsOfKey>& kinds_of_keys() {
       {"model.rope_theta", {transformer}},
       {"model.norm", {transformer}},
       {"model.norm_eps", {transformer}},
-      {"model.ffn", {transformer}},
+      {"model.ffn.kind", {transformer}},
+      {"model.ffn.hidden", {transformer, residual}},
       {"model.bias", {transformer}},
       {"model.tie_embeddings", {transformer, embedding}},
       {"model.dropout", {transformer, embedding}},
-      {"model.init.scale_residual", {transformer}},
+      {"model.init.scale_residual", {transformer, residual}},
       // inputs/all_keys.yaml, a transformer's deck, has every key: it may have widths.
       {"model.widths", {mlp, transformer}},
-      {"model.activation", {mlp}},
-      {"model.bias_terms", {mlp}},
+      {"model.activation", {mlp, residual}},
+      {"model.bias_terms", {mlp, residual}},
       {"loss.goldfish", {transformer, embedding}},
       {"parallel.depth_splits", {transformer, embedding}},
       {"parallel.sequence_shard", {transformer, embedding}},
@@ -123,7 +125,7 @@ void goldfish_rules(const Check& check) {
   const GoldfishDeck& goldfish = check.deck.loss.goldfish;
   const ModelDeck& model = check.deck.model;
   if (!check.sound({"loss.goldfish.k", "model.kind"}) || goldfish.k == 0) return;
-  if (model.kind == ModelKind::mlp) return;  // kind_rules
+  if (takes_rows(model.kind)) return;  // kind_rules
   if (goldfish.k == 1) {
     check.add("loss.goldfish.k", "1 would leave every target out; legal: 0 (off), 2 or more; nearest: 2");
   }
@@ -179,17 +181,19 @@ void data_rules(const Check& check) {
   const DataDeck& data = deck.data;
   if (!check.sound({"data.kind", "model.kind"})) return;
   const bool text = data.kind == DataKind::text;
-  if (text && deck.model.kind == ModelKind::mlp) {
-    check.add("data.kind", "text needs tokens, and model.kind mlp takes none; legal for mlp: synthetic");
+  if (text && takes_rows(deck.model.kind)) {
+    const std::string kind = deck.model.kind == ModelKind::mlp ? "mlp" : "residual";
+    check.add("data.kind",
+              "text needs tokens, and model.kind " + kind + " takes none; legal for " + kind + ": synthetic");
   }
-  if (text && deck.model.kind != ModelKind::mlp && check.sound({"model.vocab"}) && deck.model.vocab < kByteVocab) {
+  if (text && !takes_rows(deck.model.kind) && check.sound({"model.vocab"}) && deck.model.vocab < kByteVocab) {
     check.add("model.vocab", number(deck.model.vocab) +
                                  " is too small for text: 256 bytes and the end of a document; "
                                  "legal: 257 or more; nearest: 257");
   }
   const bool teacher = !text && data.synthetic == SyntheticKind::teacher;
-  if (teacher && deck.model.kind != ModelKind::mlp && check.sound({"data.synthetic"})) {
-    check.add("data.synthetic", "teacher is for model.kind mlp; legal for tokens: dyadic");
+  if (teacher && !takes_rows(deck.model.kind) && check.sound({"data.synthetic"})) {
+    check.add("data.synthetic", "teacher is for model.kind mlp or residual; legal for tokens: dyadic");
   }
   const bool both = !data.valid.empty() && data.valid_fraction > 0;
   if (text && both && check.sound({"data.valid", "data.valid_fraction"})) {

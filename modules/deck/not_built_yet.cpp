@@ -10,9 +10,6 @@ std::vector<DeckError> not_built_yet(const Deck& deck, const std::string& file_n
   const auto refuse = [&](bool asked, const char* path, const std::string& instead) {
     if (asked) errors.push_back({file_name, 0, 0, path, "is not built yet; " + instead});
   };
-  refuse(deck.parallel.stages > 1, "parallel.stages", "set 1");
-  refuse(deck.parallel.schedule != "1f1b", "parallel.schedule", "set 1f1b");
-  refuse(!deck.emulate.stage_times.empty(), "emulate.stage_times", "take it away");
   refuse(deck.model.moe.has_value(), "model.moe", "take the block away");
   const bool expert_grid =
       deck.parallel.moe && (deck.parallel.moe->expert > 1 || deck.parallel.moe->row > 1 || deck.parallel.moe->col > 1);

@@ -14,6 +14,8 @@ std::string units_text(const ModelDeck& model) {
              (model.layers == 1 ? " block" : " blocks") + ", head)";
     case ModelKind::mlp:
       return number(unit_count(model)) + " units (its matrices)";
+    case ModelKind::residual:
+      return number(unit_count(model)) + " units (its blocks)";
     case ModelKind::embedding:
       break;
   }

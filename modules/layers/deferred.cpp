@@ -22,8 +22,8 @@ void Deferred::finish() {
 }
 
 template <class T>
-std::size_t GatherQueue<T>::add(Start start, bool backward) {
-  uses_.push_back({std::move(start), backward});
+std::size_t GatherQueue<T>::add(Use use) {
+  uses_.push_back(std::move(use));
   return uses_.size() - 1;
 }
 
@@ -38,6 +38,11 @@ std::optional<std::size_t> GatherQueue<T>::next(std::size_t use, Phase phase) co
 
 template <class T>
 Tensor<T> GatherQueue<T>::take(std::size_t use, Phase phase, bool ahead) {
+  if (holds_) {
+    Held& held = held_.at(uses_[use].matrix);
+    held.pending.wait();
+    return held.whole;
+  }
   FOURFOLD_ASSERT(!ready_ || ready_use_ == use, "weights are used in the order of their registration");
   if (!ready_) ready_ = uses_[use].start(phase);
   ready_->second.wait();
@@ -48,6 +53,30 @@ Tensor<T> GatherQueue<T>::take(std::size_t use, Phase phase, bool ahead) {
     ready_ = uses_[ready_use_].start(phase);
   }
   return weight;
+}
+
+template <class T>
+void GatherQueue<T>::hold(Phase phase) {
+  FOURFOLD_ASSERT(!holds_ && !ready_, "weights are held once at a time, and not while one is gathered ahead");
+  holds_ = true;
+  for (const Use& use : uses_) {
+    if ((phase == Phase::backward && !use.backward) || held_.contains(use.matrix)) continue;
+    auto [whole, pending] = use.start(phase);
+    held_.emplace(use.matrix, Held{whole, std::move(pending)});
+  }
+}
+
+template <class T>
+void GatherQueue<T>::release() {
+  FOURFOLD_ASSERT(holds_, "what is released was held");
+  for (auto& entry : held_) entry.second.pending.wait();
+  held_.clear();
+  holds_ = false;
+}
+
+template <class T>
+void GatherQueue<T>::reduce() {
+  for (const Use& use : uses_) use.reduce();
 }
 
 template class GatherQueue<float>;

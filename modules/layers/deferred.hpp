@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -19,6 +20,10 @@ class Deferred {
   void add(Pending pending, std::function<void()> then);
   void finish();
 
+  // While the schedule runs weight products by themselves, none runs behind the sum of an input gradient.
+  void keep_weights_apart(bool apart) { weights_apart_ = apart; }
+  bool weights_apart() const { return weights_apart_; }
+
  private:
   struct Item {
     Pending pending;
@@ -26,27 +31,43 @@ class Deferred {
   };
   std::size_t most_;
   std::deque<Item> items_;
+  bool weights_apart_ = false;
 };
 
-// Gathers weights one use ahead. Layers register their uses in forward order; a use that is asked for starts the next
-// one in the direction of the phase (forward: up, backward: down).
+// The weights of one chunk of the model that are gathered over depth. Layers register their uses in forward order; a
+// use that is asked for starts the next one in the direction of the phase (forward: up, backward: down), one use ahead.
+// Between hold() and release() all of them stay whole, and so do their gradients until reduce().
 template <class T>
 class GatherQueue {
  public:
-  // `start` begins the gather into a fresh tensor. `backward`: the weight is used on the way back too.
-  using Start = std::function<std::pair<Tensor<T>, Pending>(Phase)>;
-  std::size_t add(Start start, bool backward);
+  // `start` begins the gather into a fresh tensor. `backward`: the weight is used on the way back too. `matrix`: the
+  // same for all uses of one matrix. `reduce` ends a gradient that was kept whole.
+  struct Use {
+    std::function<std::pair<Tensor<T>, Pending>(Phase)> start;
+    std::function<void()> reduce;
+    const void* matrix = nullptr;
+    bool backward = true;
+  };
+  std::size_t add(Use use);
   Tensor<T> take(std::size_t use, Phase phase, bool ahead);
 
+  // Starts the gathers of all matrices that the phase uses, once each.
+  void hold(Phase phase);
+  void release();
+  bool holds() const { return holds_; }
+  void reduce();
+
  private:
-  struct Use {
-    Start start;
-    bool backward = true;
+  struct Held {
+    Tensor<T> whole;
+    Pending pending;
   };
   std::optional<std::size_t> next(std::size_t use, Phase phase) const;
   std::vector<Use> uses_;
   std::size_t ready_use_ = 0;
   std::optional<std::pair<Tensor<T>, Pending>> ready_;
+  bool holds_ = false;
+  std::map<const void*, Held> held_;
 };
 
 }  // namespace fourfold

@@ -1,25 +1,24 @@
 #include "layers/embedding.hpp"
 
+#include <utility>
+
 #include "kernels/embedding.hpp"
 #include "kernels/vector.hpp"
-#include "layers/linear.hpp"
 #include "tensor/number.hpp"
 
 namespace fourfold {
 
 template <class T>
-Embedding<T>::Embedding(const LayerContext<T>& context, std::string name, Index vocab, Index width, Initializer init)
+Embedding<T>::Embedding(const LayerContext<T>& context, std::shared_ptr<Weight<T>> table, Index vocab)
     : context_(context),
       vocabulary_(context.part_of(vocab, Axis::row)),
-      weight_(std::make_shared<Weight<T>>(
-          context, std::vector{even_segment(context, std::move(name), vocab, Axis::row, std::move(init))}, width,
-          context.part_of(width, Axis::col))),
-      use_(weight_->register_use(false)),
+      weight_(std::move(table)),
+      use_(weight_->register_use(context.gathers, false)),
       sum_row_(context.comms.group(AxisSet{Axis::row}), context.options.summation) {}
 
 template <class T>
 Tensor<T> Embedding<T>::forward(const Tensor<std::int32_t>& ids, const LayoutGather<T>* over_row) const {
-  const UsableWeight<T> w = weight_->use(use_, Phase::forward);
+  const UsableWeight<T> w = weight_->use(context_.gathers, use_, Phase::forward);
   const auto look_up = [&]<class Y>(Tensor<Y> y) {
     kernels::embedding_forward<T, Y>(Space(), ids.vector(), w.matrix, vocabulary_.begin, y.matrix());
     return y;
@@ -41,7 +40,7 @@ template <class T>
 void Embedding<T>::backward_weight(const Tensor<std::int32_t>& ids, const Tensor<T>& output_gradient,
                                    const LayoutGather<T>* over_row) const {
   const Tensor<T> dy = over_row != nullptr ? over_row->gather(output_gradient, Phase::backward) : output_gradient;
-  weight_->add_gradient([&](kernels::Matrix<kernels::Acc<T>> dw, kernels::Write write) {
+  weight_->add_gradient(context_.gathers, [&](kernels::Matrix<kernels::Acc<T>> dw, kernels::Write write) {
     const Space space;
     if (write == kernels::Write::overwrite) {
       kernels::fill<kernels::Acc<T>>(space, 0, kernels::Vector<kernels::Acc<T>>(dw.data(), dw.size()));

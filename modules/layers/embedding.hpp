@@ -12,9 +12,9 @@ namespace fourfold {
 template <class T>
 class Embedding {
  public:
-  Embedding(const LayerContext<T>& context, std::string name, Index vocab, Index width, Initializer init);
+  Embedding(const LayerContext<T>& context, std::shared_ptr<Weight<T>> table, Index vocab);
 
-  const std::shared_ptr<Weight<T>>& weight() const { return weight_; }
+  const Weight<T>& weight() const { return *weight_; }
   // over_row: the rows are cut over row afterwards (sequence sharding): the sum becomes a reduce-scatter.
   Tensor<T> forward(const Tensor<std::int32_t>& ids, const LayoutGather<T>* over_row) const;
   void backward_weight(const Tensor<std::int32_t>& ids, const Tensor<T>& dy, const LayoutGather<T>* over_row) const;

@@ -63,10 +63,11 @@ Tensor<T> activate_backward(Pool& pool, ActivationType type, const Tensor<T>& x,
 
 template <class T>
 FeedForward<T>::FeedForward(const LayerContext<T>& context, const std::string& name, ActivationType type, Index width,
-                            Index hidden, bool bias, const InitializerFor& init)
+                            Index hidden, bool bias, const InitializerFor& init, bool input_gradient)
     : context_(context),
       type_(type),
-      up_(context, up_segments(context, name, type, width, hidden, init), width, {Orientation{}, bias, true}),
+      input_gradient_(input_gradient),
+      up_(context, up_segments(context, name, type, width, hidden, init), width, {Orientation{}, bias, input_gradient}),
       down_(context,
             {even_segment(context, name + ".down.weight", width, Axis::col, init(name + ".down.weight", hidden, true))},
             hidden, {Orientation{}.swapped(), bias, true}) {}
@@ -86,6 +87,10 @@ Tensor<T> FeedForward<T>::backward_input(const RowPlan<T>& rows, const Tensor<T>
   const Tensor<T> dhidden = down_.backward_input(dy, kept.down_linear, {nullptr, over_row.get()});
   const Tensor<T> dup = activate_backward(context_.pool, type_, kept.up, dhidden);
   kept.up = Tensor<T>();
+  if (!input_gradient_) {
+    up_.keep_output_gradient(dup, kept.up_linear);
+    return {};
+  }
   return up_.backward_input(dup, kept.up_linear, {over_row.get(), nullptr});
 }
 

@@ -26,15 +26,18 @@ class FeedForward {
   };
 
   FeedForward(const LayerContext<T>& context, const std::string& name, ActivationType type, Index width, Index hidden,
-              bool bias, const InitializerFor& init);
+              bool bias, const InitializerFor& init, bool input_gradient = true);
 
+  Index input_cols() const { return up_.weight()->cols(); }
   Tensor<T> forward(const RowPlan<T>& rows, const Tensor<T>& x, Kept* kept) const;
+  // Without an input gradient (a first layer): empty.
   Tensor<T> backward_input(const RowPlan<T>& rows, const Tensor<T>& dy, Kept& kept) const;
   void backward_weight(Kept& kept) const;
 
  private:
   LayerContext<T> context_;
   ActivationType type_;
+  bool input_gradient_;
   Linear<T> up_, down_;
 };
 

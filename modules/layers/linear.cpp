@@ -25,7 +25,7 @@ template <class T>
 Linear<T>::Linear(const LayerContext<T>& context, std::shared_ptr<Weight<T>> weight, const Options& options)
     : context_(context),
       weight_(std::move(weight)),
-      use_(weight_->register_use(options.input_gradient)),
+      use_(weight_->register_use(context.gathers, options.input_gradient)),
       first_of_in_axis_(context.place(options.orientation.in) == 0),
       copy_in_(context.comms.group(AxisSet{options.orientation.out}), context.options.summation),
       sum_out_(context.comms.group(AxisSet{options.orientation.in}), context.options.summation) {}
@@ -103,7 +103,7 @@ Tensor<T> Linear<T>::forward(const Tensor<T>& input, Kept* kept, const Ends& end
   using A = kernels::Acc<T>;
   const Space space;
   const Tensor<T> x = ends.in != nullptr ? ends.in->gather(input, Phase::forward) : input;
-  const UsableWeight<T> w = weight_->use(use_, Phase::forward);
+  const UsableWeight<T> w = weight_->use(context_.gathers, use_, Phase::forward);
   const std::optional<Snap>& snap = context_.options.snap;
   if (snap) check_range(x.vector(), flat(w.matrix), weight_->cols(), 2 * snap->values, sum_out_.ranks());
   Tensor<T> y;
@@ -128,7 +128,7 @@ Tensor<T> Linear<T>::forward(const Tensor<T>& input, Kept* kept, const Ends& end
 template <class T>
 template <class C>
 void Linear<T>::input_product(const Tensor<T>& dy, Tensor<C>& dx) const {
-  const UsableWeight<T> w = weight_->use(use_, Phase::backward);
+  const UsableWeight<T> w = weight_->use(context_.gathers, use_, Phase::backward);
   const bool fresh = dx.data() == nullptr;
   if (fresh) dx = Tensor<C>(context_.pool, MemoryTag::activations, dy.rows(), weight_->cols());
   kernels::linear_backward_input<T, C>(Space(), dy.matrix(), w.matrix, dx.matrix(),
@@ -173,7 +173,7 @@ Tensor<T> Linear<T>::finish_input_gradient(const Tensor<kernels::Acc<T>>& partia
   } else {
     pending = copy_in_.start_adjoint(sum);
   }
-  if (context_.options.overlap && copy_in_.ranks() > 1) meanwhile();
+  if (context_.options.overlap && copy_in_.ranks() > 1 && !context_.deferred.weights_apart()) meanwhile();
   pending.wait();
   Tensor<T> dx = rounded<T>(context_.pool, sum);
   if (context_.options.snap) kernels::snap<T>(Space(), context_.options.snap->gradients, dx.vector());
@@ -190,7 +190,7 @@ template <class T>
 void Linear<T>::backward_weight(Kept& kept) const {
   if (!kept.weight_due) return;
   const Space space;
-  weight_->add_gradient([&](kernels::Matrix<kernels::Acc<T>> dw, kernels::Write write) {
+  weight_->add_gradient(context_.gathers, [&](kernels::Matrix<kernels::Acc<T>> dw, kernels::Write write) {
     kernels::linear_backward_weight<T>(space, kept.dy.matrix(), kept.x.matrix(), dw, write);
     count_product(kept.dy.rows());
   });

@@ -29,6 +29,7 @@ class Unit {
   Unit& operator=(const Unit&) = delete;
 
   const std::string& name() const { return name_; }  // "layers.3"
+  virtual Index input_cols() const = 0;              // of x on this rank; 0: the first unit, which has none
 
   // x: in, the input (unused by the first unit, which reads pass.batch); out, the output. Returns what backward needs,
   // or null unless pass.training. Can be run again on the same input with the same result. Zero rows are legal.

@@ -31,7 +31,7 @@ Weight<T>::Weight(const LayerContext<T>& context, std::vector<Segment> segments,
     spec.shard = Shard{{segment.features, in_features},
                        {segment.held, in_held},
                        flat.empty() ? Range{0, 0} : Range{flat.begin - begin, flat.end - begin}};
-    spec.sum_over = GroupKey({Axis::data}, segment.sharers);
+    spec.sum_over = GroupKey({Axis::data}, segment.sharers, segment.tied_stage);
     spec.init = std::move(segment.init);
     params_.push_back(context.store.declare(std::move(spec)));
     begin += size;
@@ -49,27 +49,26 @@ Index Weight<T>::shard_size() const {
 }
 
 template <class T>
-std::size_t Weight<T>::register_use(bool backward) const {
+std::size_t Weight<T>::register_use(GatherQueue<T>& gathers, bool backward) const {
   if (gather_.ranks() == 1) return 0;
-  return context_.gathers.add(
-      [this](Phase phase) {
-        Tensor<T> whole(context_.pool, MemoryTag::buffers, rows_, cols_);
-        Pending pending = gather_.start_forward(kernels::Vector<const T>(params_.front()->use().data(), shard_size()),
-                                                whole.vector(), phase);
-        return std::pair(whole, std::move(pending));
-      },
-      backward);
+  const auto start = [this](Phase phase) {
+    Tensor<T> whole(context_.pool, MemoryTag::buffers, rows_, cols_);
+    Pending pending = gather_.start_forward(kernels::Vector<const T>(params_.front()->use().data(), shard_size()),
+                                            whole.vector(), phase);
+    return std::pair(whole, std::move(pending));
+  };
+  return gathers.add({start, [this] { reduce_whole_gradient(); }, this, backward});
 }
 
 template <class T>
-UsableWeight<T> Weight<T>::use(std::size_t use, Phase phase) const {
+UsableWeight<T> Weight<T>::use(GatherQueue<T>& gathers, std::size_t use, Phase phase) const {
   UsableWeight<T> usable;
   if (gather_.ranks() == 1) {
     FOURFOLD_ASSERT(shard_size() == rows_ * cols_, "the whole local matrix is here");
     usable.matrix = kernels::Matrix<const T>(params_.front()->use().data(), rows_, cols_);
     return usable;
   }
-  usable.gathered = context_.gathers.take(use, phase, context_.options.overlap);
+  usable.gathered = gathers.take(use, phase, context_.options.overlap);
   usable.matrix = usable.gathered.matrix();
   return usable;
 }
@@ -91,6 +90,13 @@ void Weight<T>::scatter_gradient(const Tensor<kernels::Acc<T>>& whole) const {
     put(Space(), mine.vector(), sum);
   });
   if (!context_.options.overlap) context_.deferred.finish();
+}
+
+template <class T>
+void Weight<T>::reduce_whole_gradient() const {
+  if (whole_gradient_.data() == nullptr) return;
+  scatter_gradient(whole_gradient_);
+  whole_gradient_ = {};
 }
 
 template class Weight<float>;

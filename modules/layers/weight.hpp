@@ -19,6 +19,8 @@ struct Segment {
   Range held;          // the rows that this rank holds
   // Neighbours on row that hold the same rows (KV heads beyond one a rank): their gradients are summed, the first owns.
   int sharers = 1;
+  // Where above 0: the stage that holds the same rows as the first one and uses them too; their gradients are summed.
+  int tied_stage = 0;
   Initializer init;
 };
 
@@ -38,16 +40,24 @@ class Weight {
   Index rows() const { return rows_; }  // n
   Index cols() const { return cols_; }  // k
 
-  // A use of the matrix, registered in forward order (one a layer: a tied matrix has two).
-  std::size_t register_use(bool backward) const;
-  UsableWeight<T> use(std::size_t use, Phase phase) const;
+  // A use of the matrix by a layer of `gathers`' chunk, registered in forward order (one a layer: a tied matrix has
+  // two).
+  std::size_t register_use(GatherQueue<T>& gathers, bool backward) const;
+  UsableWeight<T> use(GatherQueue<T>& gathers, std::size_t use, Phase phase) const;
 
   // Adds to the gradient: `product(dw, write)` must overwrite or add the n x k matrix it is given, as `write` says.
-  // With a depth axis the reduce-scatter runs behind later work; Deferred::finish() completes it.
+  // With a depth axis the reduce-scatter runs behind later work; Deferred::finish() completes it. Where `gathers` holds
+  // its weights, gradients are added up whole, and scattered by its reduce().
   template <class Product>
-  void add_gradient(const Product& product) const {
+  void add_gradient(const GatherQueue<T>& gathers, const Product& product) const {
     if (gather_.ranks() == 1) {
       product(local_gradient(), next_write(params_));
+      return;
+    }
+    if (gathers.holds()) {
+      const bool first = whole_gradient_.data() == nullptr;
+      if (first) whole_gradient_ = Tensor<kernels::Acc<T>>(context_.pool, MemoryTag::buffers, rows_, cols_);
+      product(whole_gradient_.matrix(), first ? kernels::Write::overwrite : kernels::Write::add);
       return;
     }
     Tensor<kernels::Acc<T>> whole(context_.pool, MemoryTag::buffers, rows_, cols_);
@@ -58,6 +68,7 @@ class Weight {
  private:
   kernels::Matrix<kernels::Acc<T>> local_gradient() const;
   void scatter_gradient(const Tensor<kernels::Acc<T>>& whole) const;
+  void reduce_whole_gradient() const;
   Index shard_size() const;
 
   LayerContext<T> context_;
@@ -65,6 +76,7 @@ class Weight {
   Index rows_ = 0;
   Index cols_ = 0;
   Gather<T> gather_;
+  mutable Tensor<kernels::Acc<T>> whole_gradient_;  // of all micro-batches so far, while weights are held
 };
 
 }  // namespace fourfold

@@ -32,6 +32,8 @@ class Block : public CachedUnit<T> {
         ffn_(context, this->name() + ".ffn", activation_type(model_.ffn.kind), model_.hidden, model_.ffn.hidden,
              model_.bias == BiasKind::all, initializers(deck)) {}
 
+  Index input_cols() const override { return context_.part_of(model_.hidden, Axis::col).size(); }
+
   std::unique_ptr<Kept> forward(const PlannedPass<T>& pass, Tensor<T>& x, LossSum&) override {
     auto kept = pass.training ? std::make_unique<KeptTensors>() : nullptr;
     AttentionCache<T>* cache = pass.caches != nullptr ? &(*pass.caches)[static_cast<std::size_t>(layer_)] : nullptr;

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "deck/derive.hpp"
-#include "model/held.hpp"
 
 namespace fourfold {
 namespace {
@@ -112,6 +111,27 @@ Graph describe_transformer(const ModelDeck& model) {
   return graph;
 }
 
+// Blocks h + W2 act(W1 h).
+Graph describe_residual(const ModelDeck& model) {
+  Graph graph;
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    LayerCost cost;
+    cost.name = "layers." + std::to_string(i) + ".ffn";
+    cost.kind = LayerKind::feed_forward;
+    cost.matrix_parameters = 2 * model.hidden * model.ffn.hidden;
+    if (model.mlp_bias) cost.vector_parameters = model.hidden + model.ffn.hidden;
+    cost.product_elements = cost.matrix_parameters;
+    cost.kept_stream = model.hidden;
+    cost.kept_features = 2 * model.ffn.hidden;  // before and after the activation
+    if (i + 1 == model.layers) {
+      cost.kept_stream += model.hidden;  // the net's outputs
+      if (model.loss == LossKind::cross_entropy) cost.kept_statistics = 2;
+    }
+    graph.layers.push_back(cost);
+  }
+  return graph;
+}
+
 Graph describe_mlp(const ModelDeck& model) {
   Graph graph;
   for (std::size_t i = 0; i + 1 < model.widths.size(); ++i) {
@@ -177,7 +197,7 @@ struct GroupElements {
 
 // Ranks over which a reduction group's gradients are summed.
 std::int64_t ranks_of(const GroupKey& key, const DenseShape& dense, const MoeShape& moe) {
-  std::int64_t ranks = key.row_block;
+  std::int64_t ranks = key.row_block * (key.tied_stage > 0 ? 2 : 1);
   if (key.has(Axis::data)) ranks *= dense.data;
   if (key.has(Axis::depth)) ranks *= dense.depth;
   if (key.has(Axis::row)) ranks *= dense.row;
@@ -199,6 +219,8 @@ Graph describe(const ModelDeck& model) {
       return describe_transformer(model);
     case ModelKind::mlp:
       return describe_mlp(model);
+    case ModelKind::residual:
+      return describe_residual(model);
     case ModelKind::embedding:
       break;
   }
@@ -208,42 +230,75 @@ Graph describe(const ModelDeck& model) {
   return graph;
 }
 
-MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordinates& here) {
-  const StageShape stage = stage_shape(deck);
-  const DenseShape& dense = stage.dense;
-  const MoeShape& moe = stage.moe;
-  const ElementSizes bytes = element_sizes(deck.precision);
-  const std::int64_t stages = deck.parallel.stages;
-  const std::int64_t in_flight = std::min<std::int64_t>(stages, deck.batch.micro_batches);
+namespace {
 
-  GroupElements all;
-  std::map<GroupKey, std::int64_t> held = held_parameters(deck, here);
-  KeptElements kept = kept_for_backward(deck, here, deck.batch.micro);
+// Whether a layer is the mixture of experts of a block among `units`.
+bool is_experts_of(const LayerCost& layer, const Range& units) {
+  if (layer.kind != LayerKind::experts) return false;
+  const std::int64_t unit = std::stoll(layer.name.substr(layer.name.find('.') + 1)) + 1;
+  return unit >= units.begin && unit < units.end;
+}
+
+}  // namespace
+
+std::int64_t activation_bytes(const Deck& deck, const Graph& graph, const Coordinates& here, const Range& units,
+                              KeptFor what) {
+  const ElementSizes bytes = element_sizes(deck.precision);
+  const DenseShape& dense = deck.parallel.dense;
+  KeptElements kept = kept_elements(deck, here, deck.batch.micro, units, what);
   for (const LayerCost& layer : graph.layers) {
-    if (layer.kind != LayerKind::experts) continue;
-    held[{Axis::data}] += ceil_divide(layer.matrix_parameters, dense.size() / dense.data);
-    held[{Axis::replica}] += ceil_divide(layer.expert_parameters, moe.size() / moe.replica);
+    if (!is_experts_of(layer, units)) continue;
     const std::int64_t tokens = deck.batch.micro * graph.tokens_per_sample;
     kept.compute += tokens * (ceil_divide(layer.kept_stream, dense.col) + ceil_divide(layer.kept_features, dense.row));
     kept.accumulate += tokens * layer.kept_statistics;
   }
-  for (const auto& [key, elements] : held) all.add(deck, ceil_divide(elements, stages), ranks_of(key, dense, moe));
+  return kept.compute * bytes.compute + kept.accumulate * bytes.accumulate;
+}
+
+MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordinates& here, const StagePart& part,
+                             std::int64_t activations) {
+  const StageShape stage = stage_shape(deck);
+  const DenseShape& dense = stage.dense;
+  const MoeShape& moe = stage.moe;
+  const ElementSizes bytes = element_sizes(deck.precision);
+  HeldGroups held = held_parameters(deck, here, part);
+  for (std::size_t c = 0; c < part.chunks.size(); ++c) {
+    for (const LayerCost& layer : graph.layers) {
+      if (!is_experts_of(layer, part.chunks[c])) continue;
+      const auto chunk = static_cast<int>(c);
+      held[{chunk, GroupKey({Axis::data})}] += ceil_divide(layer.matrix_parameters, dense.size() / dense.data);
+      held[{chunk, GroupKey({Axis::replica})}] += ceil_divide(layer.expert_parameters, moe.size() / moe.replica);
+    }
+  }
+  GroupElements all;
+  for (const auto& [group, elements] : held) all.add(deck, elements, ranks_of(group.second, dense, moe));
 
   MemoryPerRank memory;
   memory.parameters = all.held * bytes.compute;
   memory.gradients = all.held * bytes.accumulate;
   memory.optimizer = all.updated * kept_by_optimizer(deck) * bytes.accumulate;
   if (deck.optimizer.kind == OptimizerKind::lamb) memory.update = all.updated * bytes.accumulate;
-  memory.activations =
-      ceil_divide(in_flight * (kept.compute * bytes.compute + kept.accumulate * bytes.accumulate), stages);
+  memory.activations = activations;
   return memory;
 }
 
+MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordinates& here) {
+  const StagePart whole = whole_model(deck.model);
+  return memory_of_rank(deck, graph, here, whole,
+                        activation_bytes(deck, graph, here, whole.chunks.front(), KeptFor::backward));
+}
+
 // The first place on an axis has the longest parts, but for tokens under depth_splits: sequence.
+std::vector<Coordinates> fullest_places(const ParallelDeck& parallel) {
+  const bool tokens = parallel.depth_splits == DepthSplits::sequence;
+  std::vector<Coordinates> places;
+  for (Coordinates here; here.depth < (tokens ? parallel.dense.depth : 1); ++here.depth) places.push_back(here);
+  return places;
+}
+
 MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph) {
-  const bool tokens = deck.parallel.depth_splits == DepthSplits::sequence;
   MemoryPerRank most;
-  for (Coordinates here; here.depth < (tokens ? deck.parallel.dense.depth : 1); ++here.depth) {
+  for (const Coordinates& here : fullest_places(deck.parallel)) {
     const MemoryPerRank memory = memory_of_rank(deck, graph, here);
     if (memory.total() > most.total()) most = memory;
   }

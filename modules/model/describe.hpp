@@ -3,20 +3,22 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "deck/deck.hpp"
 #include "graph/graph.hpp"
 #include "grid/process_grid.hpp"
+#include "model/held.hpp"
+#include "model/stage_part.hpp"
 
 namespace fourfold {
 
 // The layers in the order of the forward pass, named as their parameters. `model` has passed the reader's checks.
 Graph describe(const ModelDeck& model);
 
-// Bytes of one rank. Exact on every grid of one stage without experts; experts are cut by quotient, with stages the
-// figures are the mean over the stages. activations: what forward keeps for backward, times the micro-batches in flight
-// (1f1b: as many as stages); not the copies that the peak of a step adds, nor the buffers of communication and of
-// single kernels.
+// Bytes of one rank. Exact on every grid without experts, which are cut by quotient. activations: what forward keeps
+// for backward; not the copies that the peak of a step adds, nor the buffers of communication, of what waits between
+// model chunks, and of single kernels.
 struct MemoryPerRank {
   std::int64_t parameters = 0;
   std::int64_t gradients = 0;
@@ -26,9 +28,17 @@ struct MemoryPerRank {
   std::int64_t total() const { return parameters + gradients + optimizer + std::max(activations, update); }
 };
 // `deck` with its grid and batch settled (read with a rank count). The bytes of bf16 include the fp32 masters, under
-// `optimizer`. `here`: depth, row and col matter.
+// `optimizer`. `here`: depth, row and col matter. `activations`: at their peak, by the schedule.
+MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordinates& here, const StagePart& part,
+                             std::int64_t activations);
+// What these units keep of one micro-batch.
+std::int64_t activation_bytes(const Deck& deck, const Graph& graph, const Coordinates& here, const Range& units,
+                              KeptFor what);
+// With one stage, micro-batches one after the other.
 MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordinates& here);
 MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph);  // of the rank that has most
+// The places in a stage's grid among which the one is that has most.
+std::vector<Coordinates> fullest_places(const ParallelDeck& parallel);
 
 // Weights, moments and masters as whole logical tensors; without HDF5's own few kilobytes.
 std::int64_t checkpoint_bytes(const Deck& deck, const Graph& graph);

@@ -1,6 +1,7 @@
 #include "kernels/dropout.hpp"
 
 #include "base/random.hpp"
+#include "layers/linear.hpp"
 #include "model/initializers.hpp"
 #include "model/units.hpp"
 
@@ -42,14 +43,11 @@ class EmbeddingUnit : public Unit<T> {
     Tensor<T> dy;
   };
 
-  EmbeddingUnit(const LayerContext<T>& context, const Deck& deck)
+  EmbeddingUnit(const LayerContext<T>& context, const Deck& deck, std::shared_ptr<Weight<T>> table)
       : Unit<T>("embedding"),
         context_(context),
         model_(deck.model),
-        tokens_(context, "embedding.token", deck.model.vocab, deck.model.hidden,
-                deck.model.init.zero_head && deck.model.tie_embeddings
-                    ? constant_initializer(0)
-                    : make_initializer(deck.model, deck.run.seed, "embedding.token", deck.model.hidden, false)) {
+        tokens_(context, std::move(table), deck.model.vocab) {
     if (model_.kind == ModelKind::transformer && model_.positions == Positions::learned) {
       positions_ = std::make_unique<LearnedPositions<T>>(
           context, "embedding.position", model_.sequence, model_.hidden,
@@ -57,10 +55,10 @@ class EmbeddingUnit : public Unit<T> {
     }
   }
 
-  const std::shared_ptr<Weight<T>>& table() const { return tokens_.weight(); }
+  Index input_cols() const override { return 0; }
 
   std::unique_ptr<Kept> forward(const PlannedPass<T>& pass, Tensor<T>& x, LossSum&) override {
-    const auto over_row = pass.rows.over_row(context_, table()->cols());
+    const auto over_row = pass.rows.over_row(context_, tokens_.weight().cols());
     x = tokens_.forward(pass.batch->ids, over_row.get());
     if (positions_) positions_->forward(pass.rows.stream, x);
     x = apply_dropout(context_, pass, "embedding", model_.dropout, model_.hidden, model_.sequence, x);
@@ -91,18 +89,33 @@ class EmbeddingUnit : public Unit<T> {
 }  // namespace
 
 template <class T>
-std::unique_ptr<Unit<T>> make_embedding_unit(const LayerContext<T>& context, const Deck& deck,
-                                             std::shared_ptr<Weight<T>>& table) {
-  auto unit = std::make_unique<EmbeddingUnit<T>>(context, deck);
-  table = unit->table();
-  return unit;
+std::shared_ptr<Weight<T>> make_embedding_table(const LayerContext<T>& context, const Deck& deck, int tied_stage) {
+  const ModelDeck& model = deck.model;
+  const std::string name = "embedding.token";
+  Initializer init = model.init.zero_head && model.tie_embeddings
+                         ? constant_initializer(0)
+                         : make_initializer(model, deck.run.seed, name, model.hidden, false);
+  Segment table = even_segment(context, name, model.vocab, Axis::row, std::move(init));
+  table.tied_stage = tied_stage;
+  return std::make_shared<Weight<T>>(context, std::vector{std::move(table)}, model.hidden,
+                                     context.part_of(model.hidden, Axis::col));
 }
 
+template <class T>
+std::unique_ptr<Unit<T>> make_embedding_unit(const LayerContext<T>& context, const Deck& deck,
+                                             std::shared_ptr<Weight<T>> table) {
+  return std::make_unique<EmbeddingUnit<T>>(context, deck, std::move(table));
+}
+
+template std::shared_ptr<Weight<float>> make_embedding_table(const LayerContext<float>&, const Deck&, int);
+template std::shared_ptr<Weight<double>> make_embedding_table(const LayerContext<double>&, const Deck&, int);
+template std::shared_ptr<Weight<kernels::bf16>> make_embedding_table(const LayerContext<kernels::bf16>&, const Deck&,
+                                                                     int);
 template std::unique_ptr<Unit<float>> make_embedding_unit(const LayerContext<float>&, const Deck&,
-                                                          std::shared_ptr<Weight<float>>&);
+                                                          std::shared_ptr<Weight<float>>);
 template std::unique_ptr<Unit<kernels::bf16>> make_embedding_unit(const LayerContext<kernels::bf16>&, const Deck&,
-                                                                  std::shared_ptr<Weight<kernels::bf16>>&);
+                                                                  std::shared_ptr<Weight<kernels::bf16>>);
 template std::unique_ptr<Unit<double>> make_embedding_unit(const LayerContext<double>&, const Deck&,
-                                                           std::shared_ptr<Weight<double>>&);
+                                                           std::shared_ptr<Weight<double>>);
 
 }  // namespace fourfold

@@ -44,6 +44,8 @@ class Head : public HeadUnit<T> {
               deck.model.loss == LossKind::cross_entropy ? LossType::cross_entropy : LossType::squared_error_onehot,
               deck.model.vocab, Axis::row) {}
 
+  Index input_cols() const override { return projection_.weight()->cols(); }
+
   std::unique_ptr<Kept> forward(const PlannedPass<T>& pass, Tensor<T>& x, LossSum& loss) override {
     auto kept = pass.training ? std::make_unique<KeptTensors>() : nullptr;
     if (norm_) x = norm_->forward(x, kept ? &kept->norm : nullptr);

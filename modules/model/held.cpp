@@ -14,6 +14,10 @@ struct Held {
       : deck(deck_in), model(deck.model), dense(deck.parallel.dense), here(here_in) {
     if (model.kind == ModelKind::mlp) return;
     width = over(Axis::col, model.hidden);
+    if (model.kind == ModelKind::residual) {
+      inner = over(Axis::row, model.ffn.hidden);
+      return;
+    }
     vocab = over(Axis::row, model.vocab);
     if (model.kind == ModelKind::embedding) return;
     heads = over(Axis::row, model.heads);
@@ -41,17 +45,26 @@ Axis axis_of_width(std::size_t index) {
 
 struct Groups {
   const Held& held;
-  std::map<GroupKey, std::int64_t> elements;
+  int chunk = 0;  // to which parameters are added
+  HeldGroups elements;
 
+  void add(GroupKey key, std::int64_t count) { elements[{chunk, key}] += count; }
   // The flattened local matrix, fused segments side by side, is cut over depth.
   void matrix(std::int64_t rows, std::int64_t cols, int sharers = 1) {
-    elements[GroupKey({Axis::data}, sharers)] += held.over(Axis::depth, rows * cols);
+    add(GroupKey({Axis::data}, sharers), held.over(Axis::depth, rows * cols));
   }
-  void bias(std::int64_t size, int sharers = 1) { elements[GroupKey({Axis::data, Axis::depth}, sharers)] += size; }
+  void bias(std::int64_t size, int sharers = 1) { add(GroupKey({Axis::data, Axis::depth}, sharers), size); }
   // Norms and positions: vectors of the residual stream.
   void stream(std::int64_t size) {
     const AxisSet axes{Axis::data, Axis::depth};
-    elements[held.deck.parallel.sequence_shard ? axes | AxisSet{Axis::row} : axes] += size;
+    add(held.deck.parallel.sequence_shard ? axes | AxisSet{Axis::row} : axes, size);
+  }
+  // The embedding's matrix, and that of a tied head.
+  void table(bool shared, int tied_stage) {
+    const int own = chunk;
+    if (shared) chunk = -1;
+    add(GroupKey({Axis::data}, 1, tied_stage), held.over(Axis::depth, held.vocab * held.width));
+    chunk = own;
   }
 };
 
@@ -79,6 +92,30 @@ void block_parameters(Groups& groups, bool experts) {
   }
 }
 
+void unit_parameters(Groups& groups, std::int64_t unit) {
+  const Held& held = groups.held;
+  const ModelDeck& model = held.model;
+  if (model.kind == ModelKind::mlp) {
+    const auto i = static_cast<std::size_t>(unit);
+    const std::int64_t outputs = held.over(axis_of_width(i + 1), model.widths[i + 1]);
+    groups.matrix(outputs, held.over(axis_of_width(i), model.widths[i]));
+    if (model.mlp_bias) groups.bias(outputs);
+  } else if (model.kind == ModelKind::residual) {
+    groups.matrix(held.inner, held.width);
+    groups.matrix(held.width, held.inner);
+    if (model.mlp_bias) groups.bias(held.inner + held.width);
+  } else if (unit == 0) {
+    if (model.kind == ModelKind::transformer && model.positions == Positions::learned) {
+      groups.stream(model.sequence * held.width);
+    }
+  } else if (unit + 1 < unit_count(model)) {
+    block_parameters(groups, has_experts(model, unit - 1));
+  } else {
+    if (!model.tie_embeddings) groups.matrix(held.vocab, held.width);
+    if (model.kind == ModelKind::transformer) groups.stream((model.norm == NormKind::layer ? 2 : 1) * held.width);
+  }
+}
+
 // --- activations ---
 
 // The rows of a micro-batch on this rank, as layers/rows.hpp plans them.
@@ -89,7 +126,7 @@ struct RowCounts {
 };
 
 RowCounts count_rows(const Held& held) {
-  const std::int64_t tokens = held.model.kind == ModelKind::mlp ? 1 : held.model.sequence;
+  const std::int64_t tokens = takes_rows(held.model.kind) ? 1 : held.model.sequence;
   const ParallelDeck& parallel = held.deck.parallel;
   std::vector<Range> ranges = {{0, tokens}};
   if (parallel.depth_splits == DepthSplits::sequence && held.dense.depth > 1) {
@@ -108,11 +145,12 @@ struct Kept {
   const Held& held;
   std::int64_t sequences;
   RowCounts rows;
+  bool for_weights;  // each layer its input and its output's gradient
   KeptElements elements;
 
   void norm() {
     const bool layer = held.model.norm == NormKind::layer;
-    elements.compute += stream() * held.width;          // its input
+    elements.compute += (for_weights ? 2 : 1) * stream() * held.width;
     elements.accumulate += (layer ? 2 : 1) * stream();  // (mean and) reciprocal deviation
   }
   void attention() {
@@ -122,18 +160,61 @@ struct Kept {
     const std::int64_t heads = part(held.heads, place.head_parts, place.head_part).size();
     const std::int64_t kv_heads = part(held.kv_heads, place.head_parts, place.head_part).size();
     const std::int64_t mine = part(sequences, place.sequence_parts, place.sequence_part).size();
+    elements.accumulate += mine * rows.tokens * heads;  // log-sum-exp
+    if (for_weights) {                                  // of q, of k and v, and of the output
+      elements.compute += coordinate() * 2 * (held.width + (held.heads + held.kv_heads) * d);
+      return;
+    }
     elements.compute += coordinate() * held.width;                    // input of q, k and v
     elements.compute += 2 * mine * rows.tokens * heads * d;           // q; the heads' output
     elements.compute += mine * rows.key_tokens * 2 * kv_heads * d;    // k and v
     if (over_col) elements.compute += coordinate() * held.heads * d;  // the output, gathered for the projection
-    elements.accumulate += mine * rows.tokens * heads;                // log-sum-exp
   }
   void feed_forward() {
-    elements.compute += coordinate() * (held.width + (held.ups + 1) * held.inner);  // input; before, after activation
+    // Input; before and after the activation, or the gradient before it and what is after; the output's gradient.
+    elements.compute += coordinate() * ((for_weights ? 2 : 1) * held.width + (held.ups + 1) * held.inner);
   }
   void loss(std::int64_t outputs) {
     elements.compute += coordinate() * outputs;
-    if (held.model.loss == LossKind::cross_entropy) elements.accumulate += 2 * coordinate();  // maximum, sum
+    if (!for_weights && held.model.loss == LossKind::cross_entropy)
+      elements.accumulate += 2 * coordinate();  // maximum, sum
+  }
+  // Matrix `layer` of an mlp: its input (of the first: where this rank does not read all of it), and its output before
+  // the activation.
+  void matrix(std::size_t layer) {
+    const auto& widths = held.model.widths;
+    const std::int64_t inputs = held.over(axis_of_width(layer), widths[layer]);
+    if (layer > 0 || inputs != widths[0]) elements.compute += coordinate() * inputs;
+    const std::int64_t outputs = held.over(axis_of_width(layer + 1), widths[layer + 1]);
+    if (layer + 2 == widths.size()) {
+      loss(outputs);
+    } else {
+      elements.compute += coordinate() * outputs;
+    }
+  }
+  void unit(std::int64_t number) {
+    const ModelDeck& model = held.model;
+    if (model.kind == ModelKind::mlp) {
+      matrix(static_cast<std::size_t>(number));
+    } else if (model.kind == ModelKind::residual) {
+      if (number > 0 || held.width != model.hidden) elements.compute += coordinate() * held.width;
+      elements.compute += 2 * coordinate() * held.inner;  // as feed_forward()
+      if (for_weights || number + 1 == model.layers) elements.compute += coordinate() * held.width;
+      if (number + 1 == model.layers && !for_weights && model.loss == LossKind::cross_entropy) {
+        elements.accumulate += 2 * coordinate();
+      }
+    } else if (number + 1 == unit_count(model)) {
+      if (model.kind == ModelKind::transformer) norm();
+      elements.compute += coordinate() * held.width;  // the projection's input
+      loss(held.vocab);
+    } else if (number == 0) {
+      if (for_weights) elements.compute += stream() * held.width;
+    } else {
+      norm();
+      attention();
+      norm();
+      if (!has_experts(model, number - 1)) feed_forward();
+    }
   }
   std::int64_t coordinate() const { return sequences * rows.tokens; }
   std::int64_t stream() const { return sequences * rows.stream_tokens; }
@@ -145,57 +226,31 @@ bool has_experts(const ModelDeck& model, std::int64_t layer) {
   return model.moe && (layer + 1) % model.moe->every == 0;
 }
 
-std::map<GroupKey, std::int64_t> held_parameters(const Deck& deck, const Coordinates& here) {
+HeldGroups held_parameters(const Deck& deck, const Coordinates& here, const StagePart& part) {
   const Held held(deck, here);
   const ModelDeck& model = deck.model;
-  Groups groups{held, {}};
-  if (model.kind == ModelKind::mlp) {
-    for (std::size_t i = 0; i + 1 < model.widths.size(); ++i) {
-      const std::int64_t outputs = held.over(axis_of_width(i + 1), model.widths[i + 1]);
-      groups.matrix(outputs, held.over(axis_of_width(i), model.widths[i]));
-      if (model.mlp_bias) groups.bias(outputs);
+  const bool has_table = model.kind == ModelKind::transformer || model.kind == ModelKind::embedding;
+  const std::int64_t head = unit_count(model) - 1;
+  Groups groups{held, 0, {}};
+  bool table = false;
+  for (const Range& chunk : part.chunks) {
+    for (std::int64_t unit = chunk.begin; unit < chunk.end; ++unit) {
+      if (has_table && (unit == 0 || (model.tie_embeddings && unit == head && !table))) {
+        groups.table(shares_table(model, chunk), part.tied_stage);
+        table = true;
+      }
+      unit_parameters(groups, unit);
     }
-    return groups.elements;
-  }
-  groups.matrix(held.vocab, held.width);
-  if (!model.tie_embeddings) groups.matrix(held.vocab, held.width);
-  if (model.kind == ModelKind::transformer) {
-    if (model.positions == Positions::learned) groups.stream(model.sequence * held.width);
-    for (std::int64_t i = 0; i < model.layers; ++i) {
-      block_parameters(groups, has_experts(model, i));
-    }
-    groups.stream((model.norm == NormKind::layer ? 2 : 1) * held.width);
+    ++groups.chunk;
   }
   return groups.elements;
 }
 
-KeptElements kept_for_backward(const Deck& deck, const Coordinates& here, std::int64_t sequences) {
+KeptElements kept_elements(const Deck& deck, const Coordinates& here, std::int64_t sequences, const Range& units,
+                           KeptFor what) {
   const Held held(deck, here);
-  const ModelDeck& model = deck.model;
-  Kept kept{held, sequences, count_rows(held), {}};
-  if (model.kind == ModelKind::mlp) {
-    // The inputs as the first matrix reads them, where a rank does not read them all; each inner width before and after
-    // the activation.
-    const std::size_t last = model.widths.size() - 1;
-    const std::int64_t inputs = held.over(Axis::col, model.widths[0]);
-    if (inputs != model.widths[0]) kept.elements.compute += kept.coordinate() * inputs;
-    for (std::size_t i = 1; i < last; ++i) {
-      kept.elements.compute += 2 * kept.coordinate() * held.over(axis_of_width(i), model.widths[i]);
-    }
-    kept.loss(held.over(axis_of_width(last), model.widths[last]));
-    return kept.elements;
-  }
-  if (model.kind == ModelKind::transformer) {
-    for (std::int64_t i = 0; i < model.layers; ++i) {
-      kept.norm();
-      kept.attention();
-      kept.norm();
-      if (!has_experts(model, i)) kept.feed_forward();
-    }
-    kept.norm();
-  }
-  kept.elements.compute += kept.coordinate() * held.width;  // the head's input
-  kept.loss(held.vocab);
+  Kept kept{held, sequences, count_rows(held), what == KeptFor::weights, {}};
+  for (std::int64_t unit = units.begin; unit < units.end; ++unit) kept.unit(unit);
   return kept.elements;
 }
 

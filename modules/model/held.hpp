@@ -1,27 +1,33 @@
-// What one rank of the dense grid holds of a deck's model, counted without building it: exact, and held equal to the
-// memory ledger of real runs by a test. All layers, as with one stage; of a mixture of experts the norm before it only.
+// What one rank of the dense grid holds of its stage's part of a deck's model, counted without building it: exact, and
+// held equal to the memory ledger of real runs by a test. Of a mixture of experts the norm before it only.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <utility>
 
 #include "deck/deck.hpp"
 #include "grid/process_grid.hpp"
+#include "model/stage_part.hpp"
 
 namespace fourfold {
 
 // Whether block `layer` (from 0) has a mixture of experts in place of its feed-forward layer.
 bool has_experts(const ModelDeck& model, std::int64_t layer);
 
-// Elements of its parameters, by the group of ranks over which their gradients are summed (a reduction group of
-// ParamStore).
-std::map<GroupKey, std::int64_t> held_parameters(const Deck& deck, const Coordinates& here);
+// Elements of its parameters, by chunk of the stage (-1: shared by several) and the group of ranks over which their
+// gradients are summed: a reduction group of ParamStore.
+using HeldGroups = std::map<std::pair<int, GroupKey>, std::int64_t>;
+HeldGroups held_parameters(const Deck& deck, const Coordinates& here, const StagePart& part);
 
-// Elements that forward keeps for backward, of a micro-batch of `sequences` sequences (samples of an mlp).
+// Elements that some units keep of a micro-batch of `sequences` sequences (samples): from the forward pass to the input
+// gradient, and, where the schedule runs weight gradients by themselves, from then to those.
+enum class KeptFor { backward, weights };
 struct KeptElements {
   std::int64_t compute = 0;     // of the compute type: activations
   std::int64_t accumulate = 0;  // of the accumulate type: statistics of norms, attention and the loss
 };
-KeptElements kept_for_backward(const Deck& deck, const Coordinates& here, std::int64_t sequences);
+KeptElements kept_elements(const Deck& deck, const Coordinates& here, std::int64_t sequences, const Range& units,
+                           KeptFor what);
 
 }  // namespace fourfold

@@ -28,6 +28,23 @@ Linear<T> make_matrix(const LayerContext<T>& context, const Deck& deck, std::siz
                    model.widths[layer], {orientation, model.mlp_bias, layer > 0});
 }
 
+}  // namespace
+
+template <class T>
+Tensor<T> held_inputs(const LayerContext<T>& context, const Tensor<T>& inputs) {
+  const Range held = context.part_of(inputs.cols(), Axis::col);
+  if (inputs.cols() == held.size()) return inputs;
+  Tensor<T> mine(context.pool, MemoryTag::activations, inputs.rows(), held.size());
+  kernels::copy_columns<T>(Space(), inputs.matrix(), held.begin, held.size(), mine.matrix(), 0);
+  return mine;
+}
+
+template Tensor<float> held_inputs(const LayerContext<float>&, const Tensor<float>&);
+template Tensor<double> held_inputs(const LayerContext<double>&, const Tensor<double>&);
+template Tensor<kernels::bf16> held_inputs(const LayerContext<kernels::bf16>&, const Tensor<kernels::bf16>&);
+
+namespace {
+
 template <class T>
 class MlpUnit : public Unit<T> {
  public:
@@ -43,7 +60,6 @@ class MlpUnit : public Unit<T> {
         first_(layer == 0),
         last_(layer + 2 == deck.model.widths.size()),
         activation_(activation_type(deck.model.activation)),
-        inputs_held_(context.part_of(deck.model.widths[0], Axis::col)),
         linear_(make_matrix(context, deck, layer)) {
     if (last_) {
       loss_ = std::make_unique<Loss<T>>(
@@ -52,9 +68,11 @@ class MlpUnit : public Unit<T> {
     }
   }
 
+  Index input_cols() const override { return first_ ? 0 : linear_.weight()->cols(); }
+
   std::unique_ptr<Kept> forward(const PlannedPass<T>& pass, Tensor<T>& x, LossSum& loss) override {
     auto kept = pass.training ? std::make_unique<KeptTensors>() : nullptr;
-    if (first_) x = held_inputs(pass.batch->inputs);
+    if (first_) x = held_inputs(context_, pass.batch->inputs);
     x = linear_.forward(x, kept ? &kept->linear : nullptr);
     if (last_) {
       loss = loss_->forward(pass, x, kept ? &kept->loss : nullptr);
@@ -70,6 +88,7 @@ class MlpUnit : public Unit<T> {
     auto& kept = static_cast<KeptTensors&>(base);
     const Tensor<T> dy =
         last_ ? loss_->backward(pass, kept.loss) : activate_backward(context_.pool, activation_, kept.before, dx);
+    kept.before = Tensor<T>();
     if (first_) {
       linear_.keep_output_gradient(dy, kept.linear);
       dx = Tensor<T>();
@@ -83,17 +102,9 @@ class MlpUnit : public Unit<T> {
   }
 
  private:
-  Tensor<T> held_inputs(const Tensor<T>& inputs) const {
-    if (inputs.cols() == inputs_held_.size()) return inputs;
-    Tensor<T> mine(context_.pool, MemoryTag::activations, inputs.rows(), inputs_held_.size());
-    kernels::copy_columns<T>(Space(), inputs.matrix(), inputs_held_.begin, inputs_held_.size(), mine.matrix(), 0);
-    return mine;
-  }
-
   LayerContext<T> context_;
   bool first_, last_;
   ActivationType activation_;
-  Range inputs_held_;
   Linear<T> linear_;
   std::unique_ptr<Loss<T>> loss_;
 };
@@ -101,16 +112,12 @@ class MlpUnit : public Unit<T> {
 }  // namespace
 
 template <class T>
-std::vector<std::unique_ptr<Unit<T>>> make_mlp(const LayerContext<T>& context, const Deck& deck) {
-  std::vector<std::unique_ptr<Unit<T>>> units;
-  for (std::size_t layer = 0; layer + 1 < deck.model.widths.size(); ++layer) {
-    units.push_back(std::make_unique<MlpUnit<T>>(context, deck, layer));
-  }
-  return units;
+std::unique_ptr<Unit<T>> make_mlp_unit(const LayerContext<T>& context, const Deck& deck, Index layer) {
+  return std::make_unique<MlpUnit<T>>(context, deck, static_cast<std::size_t>(layer));
 }
 
-template std::vector<std::unique_ptr<Unit<float>>> make_mlp(const LayerContext<float>&, const Deck&);
-template std::vector<std::unique_ptr<Unit<double>>> make_mlp(const LayerContext<double>&, const Deck&);
-template std::vector<std::unique_ptr<Unit<kernels::bf16>>> make_mlp(const LayerContext<kernels::bf16>&, const Deck&);
+template std::unique_ptr<Unit<float>> make_mlp_unit(const LayerContext<float>&, const Deck&, Index);
+template std::unique_ptr<Unit<double>> make_mlp_unit(const LayerContext<double>&, const Deck&, Index);
+template std::unique_ptr<Unit<kernels::bf16>> make_mlp_unit(const LayerContext<kernels::bf16>&, const Deck&, Index);
 
 }  // namespace fourfold

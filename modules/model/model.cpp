@@ -28,22 +28,15 @@ LayerOptions layer_options(const Deck& deck) {
 
 }  // namespace
 
+// The queue of gathers is the chunk's own: one chunk does not gather ahead for another.
 template <class T>
-Model<T>::Model(const Deck& deck, const GridComms& comms, Pool& pool)
-    : deck_(deck), comms_(comms), pool_(pool), deferred_(kDeferredReductions), context_{comms,     pool,
-                                                                                        store_,    layer_options(deck),
-                                                                                        deferred_, gathers_} {
-  const LayerContext<T>& context = context_;
-  if (deck.model.kind == ModelKind::mlp) {
-    units_ = make_mlp(context, deck_);
-  } else {
-    std::shared_ptr<Weight<T>> table;
-    units_.push_back(make_embedding_unit(context, deck_, table));
-    const Index blocks = deck.model.kind == ModelKind::transformer ? deck.model.layers : 0;
-    for (Index layer = 0; layer < blocks; ++layer) units_.push_back(make_block(context, deck_, layer));
-    if (!deck.model.tie_embeddings) table = nullptr;
-    units_.push_back(make_head(context, deck_, table));
-  }
+Model<T>::Chunk::Chunk(const LayerContext<T>& shared)
+    : context{shared.comms, shared.pool, shared.store, shared.options, shared.deferred, gathers} {}
+
+template <class T>
+Model<T>::Model(const Deck& deck, const GridComms& comms, Pool& pool, const StagePart& part)
+    : deck_(deck), comms_(comms), pool_(pool), deferred_(kDeferredReductions), options_(layer_options(deck)) {
+  build(part);
   const SharersOfGroup ranks = [&](const GroupKey& key) -> const Communicator& { return comms.group(key); };
   const PartsOfGroup parts = [&](const GroupKey& key) {
     return key.empty() ? std::int64_t{1} : update_parts(deck_, ranks(key).size());
@@ -52,36 +45,105 @@ Model<T>::Model(const Deck& deck, const GridComms& comms, Pool& pool)
 }
 
 template <class T>
+void Model<T>::build(const StagePart& part) {
+  const ModelDeck& model = deck_.model;
+  const Index head = unit_count(model) - 1;
+  const bool has_table = model.kind == ModelKind::transformer || model.kind == ModelKind::embedding;
+  std::shared_ptr<Weight<T>> table;
+  GatherQueue<T> none;
+  for (std::size_t c = 0; c < part.chunks.size(); ++c) {
+    Chunk& chunk = chunks_.emplace_back(LayerContext<T>{comms_, pool_, store_, options_, deferred_, none});
+    const LayerContext<T>& context = chunk.context;
+    for (Index unit = part.chunks[c].begin; unit < part.chunks[c].end; ++unit) {
+      const bool tied_head = has_table && model.tie_embeddings && unit == head;
+      if (has_table && (unit == 0 || (tied_head && !table))) {
+        store_.begin(0, shares_table(model, part.chunks[c]) ? kSharedChunk : static_cast<int>(c));
+        table = make_embedding_table(context, deck_, part.tied_stage);
+      }
+      store_.begin(unit, static_cast<int>(c));
+      if (model.kind == ModelKind::mlp) {
+        chunk.units.push_back(make_mlp_unit(context, deck_, unit));
+      } else if (model.kind == ModelKind::residual) {
+        chunk.units.push_back(make_residual_unit(context, deck_, unit));
+      } else if (unit == 0) {
+        chunk.units.push_back(make_embedding_unit(context, deck_, table));
+      } else if (unit == head) {
+        chunk.units.push_back(make_head(context, deck_, tied_head ? table : nullptr));
+      } else {
+        chunk.units.push_back(make_block(context, deck_, unit - 1));
+      }
+    }
+  }
+}
+
+template <class T>
 Model<T>::~Model() = default;
 
 template <class T>
 PlannedPass<T> Model<T>::plan(const Pass<T>& pass) const {
-  PlannedPass<T> planned{pass, plan_rows(context_, pass)};
+  PlannedPass<T> planned{pass, plan_rows(chunks_.front().context, pass)};
   return planned;
 }
 
 template <class T>
-LossSum Model<T>::forward(const Pass<T>& given, Activations<T>& kept) {
-  const PlannedPass<T> pass = plan(given);
-  kept.units.clear();
-  Tensor<T> x;
-  LossSum loss;
-  for (const auto& unit : units_) {
-    const TraceScope scope(comms_.world().trace(), unit->name(), "forward");
-    kept.units.push_back(unit->forward(pass, x, loss));
-  }
-  return loss;
+Index Model<T>::input_cols(int chunk) const {
+  return at(chunk).units.front()->input_cols();
 }
 
 template <class T>
-void Model<T>::backward(const Pass<T>& given, Activations<T>& kept) {
+Index Model<T>::stream_rows(const Pass<T>& pass) const {
+  return plan(pass).rows.stream.count();
+}
+
+template <class T>
+Tensor<T> Model<T>::forward(int chunk, const Pass<T>& given, Tensor<T> x, Activations<T>& kept, LossSum& loss) {
   const PlannedPass<T> pass = plan(given);
-  FOURFOLD_ASSERT(kept.units.size() == units_.size(), "backward follows a training forward");
-  Tensor<T> dx;
-  for (std::size_t i = units_.size(); i-- > 0;) {
-    const TraceScope scope(comms_.world().trace(), units_[i]->name(), "backward");
-    units_[i]->backward_input(pass, *kept.units[i], dx);
-    units_[i]->backward_weight(pass, *kept.units[i]);
+  kept.units.clear();
+  for (const auto& unit : at(chunk).units) {
+    const TraceScope scope(comms_.world().trace(), unit->name(), "forward");
+    kept.units.push_back(unit->forward(pass, x, loss));
+  }
+  return x;
+}
+
+template <class T>
+Tensor<T> Model<T>::backward(int chunk, const Pass<T>& given, Activations<T>& kept, Tensor<T> dx) {
+  const PlannedPass<T> pass = plan(given);
+  const auto& units = at(chunk).units;
+  FOURFOLD_ASSERT(kept.units.size() == units.size(), "backward follows a training forward");
+  deferred_.keep_weights_apart(false);
+  for (std::size_t i = units.size(); i-- > 0;) {
+    const TraceScope scope(comms_.world().trace(), units[i]->name(), "backward");
+    units[i]->backward_input(pass, *kept.units[i], dx);
+    units[i]->backward_weight(pass, *kept.units[i]);
+    kept.units[i].reset();
+  }
+  deferred_.finish();
+  kept.units.clear();
+  return dx;
+}
+
+template <class T>
+Tensor<T> Model<T>::backward_input(int chunk, const Pass<T>& given, Activations<T>& kept, Tensor<T> dx) {
+  const PlannedPass<T> pass = plan(given);
+  const auto& units = at(chunk).units;
+  FOURFOLD_ASSERT(kept.units.size() == units.size(), "backward follows a training forward");
+  deferred_.keep_weights_apart(true);
+  for (std::size_t i = units.size(); i-- > 0;) {
+    const TraceScope scope(comms_.world().trace(), units[i]->name(), "backward");
+    units[i]->backward_input(pass, *kept.units[i], dx);
+  }
+  return dx;
+}
+
+template <class T>
+void Model<T>::backward_weight(int chunk, const Pass<T>& given, Activations<T>& kept) {
+  const PlannedPass<T> pass = plan(given);
+  const auto& units = at(chunk).units;
+  FOURFOLD_ASSERT(kept.units.size() == units.size(), "weight gradients follow those of the inputs");
+  for (std::size_t i = units.size(); i-- > 0;) {
+    const TraceScope scope(comms_.world().trace(), units[i]->name(), "weight gradient");
+    units[i]->backward_weight(pass, *kept.units[i]);
     kept.units[i].reset();
   }
   deferred_.finish();
@@ -89,13 +151,44 @@ void Model<T>::backward(const Pass<T>& given, Activations<T>& kept) {
 }
 
 template <class T>
+void Model<T>::gather_weights(int chunk, Phase phase) {
+  at(chunk).gathers.hold(phase);
+}
+
+template <class T>
+void Model<T>::release_weights(int chunk) {
+  at(chunk).gathers.release();
+}
+
+template <class T>
+void Model<T>::scatter_gradients(int chunk) {
+  at(chunk).gathers.reduce();
+  deferred_.finish();
+}
+
+template <class T>
+LossSum Model<T>::forward(const Pass<T>& pass, Activations<T>& kept) {
+  FOURFOLD_ASSERT(chunks() == 1, "the whole model is here");
+  LossSum loss;
+  forward(0, pass, {}, kept, loss);
+  return loss;
+}
+
+template <class T>
+void Model<T>::backward(const Pass<T>& pass, Activations<T>& kept) {
+  FOURFOLD_ASSERT(chunks() == 1, "the whole model is here");
+  backward(0, pass, kept, {});
+}
+
+template <class T>
 Tensor<T> Model<T>::logits(const Pass<T>& given, Index rows) {
   const PlannedPass<T> pass = plan(given);
-  FOURFOLD_ASSERT(deck_.model.kind != ModelKind::mlp, "token models have logits");
+  FOURFOLD_ASSERT(chunks() == 1, "the whole model is here");
+  const auto& units = at(0).units;
   Tensor<T> x;
   LossSum none;
-  for (std::size_t i = 0; i + 1 < units_.size(); ++i) units_[i]->forward(pass, x, none);
-  const auto& head = static_cast<const HeadUnit<T>&>(*units_.back());
+  for (std::size_t i = 0; i + 1 < units.size(); ++i) units[i]->forward(pass, x, none);
+  const auto& head = static_cast<const HeadUnit<T>&>(*units.back());
   const Tensor<T> mine = head.logits(pass, x, rows);
 
   // The parts of the vocabulary side by side.
@@ -111,7 +204,7 @@ Tensor<T> Model<T>::logits(const Pass<T>& given, Index rows) {
 template <class T>
 std::vector<AttentionCache<T>> Model<T>::make_caches(Index capacity) {
   std::vector<AttentionCache<T>> caches;
-  for (const auto& unit : units_) {
+  for (const auto& unit : at(0).units) {
     if (const auto* block = dynamic_cast<const CachedUnit<T>*>(unit.get()))
       caches.push_back(block->make_cache(capacity));
   }

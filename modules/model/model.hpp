@@ -1,7 +1,9 @@
-// The model of a deck, cut over the dense grid: a list of units (embedding, blocks, head; or the matrices of an MLP).
+// The model of a deck, cut over the dense grid: a list of units (embedding, blocks, head; the matrices of an MLP; the
+// blocks of a residual stack), of which a stage of a pipeline has some, in chunks that follow each other.
 // Backward is split as zero-bubble schedules need it: input gradients first, weight gradients from what was kept.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -9,11 +11,12 @@
 #include "deck/deck.hpp"
 #include "layers/pass.hpp"
 #include "layers/unit.hpp"
+#include "model/stage_part.hpp"
 #include "tensor/param.hpp"
 
 namespace fourfold {
 
-// What a micro-batch keeps between forward and backward: one entry a unit.
+// What a micro-batch keeps of a chunk between forward and backward: one entry a unit.
 template <class T>
 struct Activations {
   std::vector<std::unique_ptr<Kept>> units;
@@ -22,18 +25,41 @@ struct Activations {
 template <class T>
 class Model {
  public:
-  // Collective over the grid's ranks only in what `comms` already holds: makes no communicator. Parameters are
-  // allocated and initialised. `deck` must have passed the reader's checks and not_built_yet().
-  Model(const Deck& deck, const GridComms& comms, Pool& pool);
+  // Collective over the stage's ranks, and where embeddings are tied over two stages over both, only in what `comms`
+  // already holds: makes no communicator. Parameters are allocated and initialised. `deck` must have passed the
+  // reader's checks and not_built_yet().
+  Model(const Deck& deck, const GridComms& comms, Pool& pool, const StagePart& part);
+  Model(const Deck& deck, const GridComms& comms, Pool& pool) : Model(deck, comms, pool, whole_model(deck.model)) {}
   ~Model();
 
   ParamStore<T>& params() { return store_; }
   const Deck& deck() const { return deck_; }
 
-  // Loss of a micro-batch. pass.training: fills `kept` for the two calls of backward.
+  // --- chunk by chunk, counted from 0 on this stage ---
+
+  int chunks() const { return static_cast<int>(chunks_.size()); }
+  Index input_cols(int chunk) const;             // 0: it begins the model
+  Index stream_rows(const Pass<T>& pass) const;  // of what goes from chunk to chunk
+  // x: the chunk's input (nothing where it begins the model). Returns its output, nothing after the loss, which is then
+  // in `loss`. pass.training: fills `kept` for backward.
+  Tensor<T> forward(int chunk, const Pass<T>& pass, Tensor<T> x, Activations<T>& kept, LossSum& loss);
+  // dx: the gradient of the output (nothing after the loss). Returns that of the input (nothing at the beginning) of
+  // loss_scale x (sum of losses), and adds to every Param's grad, unit by unit from the last to the first; what a unit
+  // kept is freed as soon as its weight gradients are made.
+  Tensor<T> backward(int chunk, const Pass<T>& pass, Activations<T>& kept, Tensor<T> dx);
+  // The same in two halves.
+  Tensor<T> backward_input(int chunk, const Pass<T>& pass, Activations<T>& kept, Tensor<T> dx);
+  void backward_weight(int chunk, const Pass<T>& pass, Activations<T>& kept);
+
+  // From here to the release the chunk's weights are whole over depth. Their gradients meanwhile too:
+  // scatter_gradients() then brings each rank its shard.
+  void gather_weights(int chunk, Phase phase);
+  void release_weights(int chunk);
+  void scatter_gradients(int chunk);
+
+  // --- a model in one chunk ---
+
   LossSum forward(const Pass<T>& pass, Activations<T>& kept);
-  // Adds the gradient of loss_scale x (sum of losses) to every Param's grad, unit by unit from the last to the first;
-  // what a unit kept is freed as soon as its weight gradients are made.
   void backward(const Pass<T>& pass, Activations<T>& kept);
 
   // Logits of the last `rows` rows (generation): rows x V, the whole vocabulary on every rank. No loss. With
@@ -42,16 +68,24 @@ class Model {
   std::vector<AttentionCache<T>> make_caches(Index capacity);
 
  private:
+  struct Chunk {
+    Chunk(const LayerContext<T>& shared);
+    GatherQueue<T> gathers;
+    LayerContext<T> context;
+    std::vector<std::unique_ptr<Unit<T>>> units;
+  };
+  Chunk& at(int chunk) { return chunks_[static_cast<std::size_t>(chunk)]; }
+  const Chunk& at(int chunk) const { return chunks_[static_cast<std::size_t>(chunk)]; }
   PlannedPass<T> plan(const Pass<T>& pass) const;
+  void build(const StagePart& part);
 
   Deck deck_;
   const GridComms& comms_;
   Pool& pool_;
   ParamStore<T> store_;
   Deferred deferred_;
-  GatherQueue<T> gathers_;
-  LayerContext<T> context_;
-  std::vector<std::unique_ptr<Unit<T>>> units_;
+  LayerOptions options_;
+  std::deque<Chunk> chunks_;  // addresses stay
 };
 
 }  // namespace fourfold

@@ -15,6 +15,10 @@ template <class T>
 Tensor<T> apply_dropout(const LayerContext<T>& context, const PlannedPass<T>& pass, const std::string& purpose,
                         double p, Index width, Index sequence, const Tensor<T>& x);
 
+// The columns of a net's inputs that this rank's first matrix reads.
+template <class T>
+Tensor<T> held_inputs(const LayerContext<T>& context, const Tensor<T>& inputs);
+
 // A unit that can also run with a cache of past keys and values (transformer blocks).
 template <class T>
 class CachedUnit : public Unit<T> {
@@ -23,10 +27,13 @@ class CachedUnit : public Unit<T> {
   virtual AttentionCache<T> make_cache(Index capacity) const = 0;
 };
 
-// Token embedding (and learned positions, dropout); `table` is where a tied head finds the matrix.
+// The matrix of the token embedding, and of a tied head; tied_stage: Segment's.
+template <class T>
+std::shared_ptr<Weight<T>> make_embedding_table(const LayerContext<T>& context, const Deck& deck, int tied_stage);
+// Token embedding (and learned positions, dropout).
 template <class T>
 std::unique_ptr<Unit<T>> make_embedding_unit(const LayerContext<T>& context, const Deck& deck,
-                                             std::shared_ptr<Weight<T>>& table);
+                                             std::shared_ptr<Weight<T>> table);
 // Pre-norm transformer block number `layer`.
 template <class T>
 std::unique_ptr<CachedUnit<T>> make_block(const LayerContext<T>& context, const Deck& deck, Index layer);
@@ -44,8 +51,11 @@ template <class T>
 std::unique_ptr<HeadUnit<T>> make_head(const LayerContext<T>& context, const Deck& deck,
                                        std::shared_ptr<Weight<T>> table);
 
-// The matrices of an MLP, the activation after all but the last, and the loss after the last.
+// Matrix number `layer` of an MLP; the activation after all but the last, and the loss after the last.
 template <class T>
-std::vector<std::unique_ptr<Unit<T>>> make_mlp(const LayerContext<T>& context, const Deck& deck);
+std::unique_ptr<Unit<T>> make_mlp_unit(const LayerContext<T>& context, const Deck& deck, Index layer);
+// Block number `layer` of a residual stack, h + down(act(up h)), and the loss after the last.
+template <class T>
+std::unique_ptr<Unit<T>> make_residual_unit(const LayerContext<T>& context, const Deck& deck, Index layer);
 
 }  // namespace fourfold

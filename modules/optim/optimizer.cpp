@@ -39,6 +39,7 @@ Optimizer<T>::Optimizer(const OptimizerDeck& deck, const NumericsDeck& numerics,
 
 template <class T>
 void Optimizer<T>::make_states(Pool& pool, std::vector<Tensor<A>>& tensors, const char* kind) {
+  kinds_.push_back(kind);
   for (std::size_t g = 0; g < store_.groups().size(); ++g) {
     tensors.emplace_back(pool, MemoryTag::optimizer, 1, plan_.group(g).mine.size());
     kernels::fill<A>(Space(), A{0}, tensors.back().vector());
@@ -185,7 +186,11 @@ void gather_values(const UpdatePlan& plan, ParamStore<T>& store, ValueGather whe
     ParamGroup<T>& group = store.groups()[g];
     *group.arriving = start_gather_parts<Wire<T>>(plan.group(g), wire(group.values.vector()), Phase::update);
   }
-  if (when == ValueGather::eager) store.finish_gathers();
+  if (when == ValueGather::eager) return store.finish_gathers();
+  // A gather in levels goes on where it is waited for, and of two stages one may only come there by the other's work.
+  for (ParamGroup<T>& group : store.groups()) {
+    if (group.sum_over.tied_stage > 0) group.arriving->wait();
+  }
 }
 
 template <class T>

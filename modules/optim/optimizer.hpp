@@ -44,6 +44,8 @@ class Optimizer {
   // only: their masters are among the states).
   std::int64_t update_bytes() const;
 
+  // The kinds of state, on ranks that have no parameters too.
+  const std::vector<std::string>& kinds() const { return kinds_; }
   // All kinds of all parameters, kind by kind in declaration order; empty for SGD.
   const std::vector<State>& states() const { return states_; }
 
@@ -75,6 +77,7 @@ class Optimizer {
   std::vector<Tensor<A>> first_, second_;  // per group; empty where the kind has none
   std::vector<Tensor<A>> masters_;         // per group; empty where values are stored as computed
   std::vector<Tensor<A>> direction_;       // per group, of lamb, while a step lasts
+  std::vector<std::string> kinds_;
   std::vector<State> states_;
 };
 

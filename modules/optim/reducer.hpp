@@ -5,6 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "base/snap.hpp"
 #include "comm/grid_comms.hpp"
@@ -23,10 +27,16 @@ class Reducer {
   // Every Param's grad becomes the sum over the ranks of its axes; with a sharded update only in this rank's part, and
   // the rest is left with partial sums. Collective over the grid. Errors: fail_all (error)
   // when a snapped run leaves the range in which its sums are exact.
-  void reduce();
+  void reduce() { finish(); }
+  // The same in two steps: start(chunk) as soon as a chunk's gradients are complete, on all ranks of its stage;
+  // finish() starts what is left, such as what stages sum together, and waits for all.
+  void start(int chunk);
+  void finish();
 
  private:
-  void check_range() const;
+  void start_group(std::size_t group);
+  void check_range(const ParamGroup<T>& group);
+  std::span<kernels::Acc<T>> buffer(std::size_t group);
 
   NumericsDeck numerics_;
   const UpdatePlan& plan_;
@@ -35,6 +45,8 @@ class Reducer {
   Pool& pool_;
   std::int64_t bucket_elements_;
   bool overlap_;
+  std::vector<std::optional<Pending>> sums_;  // a group's, once it is started
+  std::string out_of_range_;                  // the first group of this rank whose sum is not exact
 };
 
 }  // namespace fourfold

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <numeric>
 #include <span>
+#include <sstream>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 #include "comm/collectives.hpp"
 
@@ -11,10 +14,8 @@ namespace fourfold {
 
 namespace {
 
-// Every rank's names in rank order, each name once.
-std::vector<std::string> agree_on_names(const Communicator& world, const std::vector<std::string>& mine) {
-  std::string text;
-  for (const std::string& name : mine) text += name + '\n';
+// Every rank's text in rank order.
+std::string gather_text(const Communicator& world, const std::string& text) {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(world.size()));
   const std::vector<std::int64_t> ones(sizes.size(), 1);
   const auto size = static_cast<std::int64_t>(text.size());
@@ -22,18 +23,34 @@ std::vector<std::string> agree_on_names(const Communicator& world, const std::ve
   std::string all(static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0})), '\0');
   all_gather<std::byte>(world, std::as_bytes(std::span(text)), std::as_writable_bytes(std::span(all)), sizes,
                         Phase::setup);
-  std::vector<std::string> names;
-  std::unordered_map<std::string, std::size_t> seen;
-  for (std::size_t begin = 0; begin < all.size();) {
-    const std::size_t end = all.find('\n', begin);
-    std::string name = all.substr(begin, end - begin);
-    if (seen.emplace(name, names.size()).second) names.push_back(std::move(name));
-    begin = end + 1;
-  }
-  return names;
+  return all;
 }
 
 }  // namespace
+
+template <class T>
+std::vector<ModelTensor> agree_on_tensors(const Communicator& world, const ParamStore<T>& store) {
+  std::ostringstream mine;  // a line a tensor: unit, name, dims, lengths
+  for (const Param<T>& param : store.params()) {
+    mine << param.unit << ' ' << param.spec.name << ' ' << param.spec.shard.shape.size();
+    for (const std::int64_t length : param.spec.shard.shape) mine << ' ' << length;
+    mine << '\n';
+  }
+  std::istringstream all(gather_text(world, mine.str()));
+  std::unordered_set<std::string> seen;
+  std::vector<std::pair<std::int64_t, ModelTensor>> tensors;
+  std::int64_t unit = 0;
+  std::size_t dims = 0;
+  for (ModelTensor tensor; all >> unit >> tensor.name >> dims;) {
+    tensor.shape.resize(dims);
+    for (std::int64_t& length : tensor.shape) all >> length;
+    if (seen.insert(tensor.name).second) tensors.emplace_back(unit, tensor);
+  }
+  std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<ModelTensor> ordered;
+  for (auto& tensor : tensors) ordered.push_back(std::move(tensor.second));
+  return ordered;
+}
 
 template <class T>
 Range range_in_part(const Param<T>& param, const GroupPlan& plan) {
@@ -45,12 +62,10 @@ Range range_in_part(const Param<T>& param, const GroupPlan& plan) {
 template <class T>
 TensorSums<T>::TensorSums(const UpdatePlan& plan, const GridComms& comms, const ParamStore<T>& store)
     : plan_(plan), comms_(comms), store_(store) {
-  std::vector<std::string> mine;
-  for (const Param<T>& param : store.params()) mine.push_back(param.spec.name);
-  names_ = agree_on_names(comms.world(), mine);
+  for (const ModelTensor& tensor : agree_on_tensors(comms.world(), store)) names_.push_back(tensor.name);
   std::unordered_map<std::string, std::size_t> place;
   for (std::size_t i = 0; i < names_.size(); ++i) place.emplace(names_[i], i);
-  for (const std::string& name : mine) places_.push_back(place.at(name));
+  for (const Param<T>& param : store.params()) places_.push_back(place.at(param.spec.name));
 }
 
 template <class T>
@@ -66,6 +81,9 @@ std::vector<double> TensorSums<T>::compute(std::size_t kinds, const Local& local
   return sums;
 }
 
+template std::vector<ModelTensor> agree_on_tensors(const Communicator&, const ParamStore<float>&);
+template std::vector<ModelTensor> agree_on_tensors(const Communicator&, const ParamStore<double>&);
+template std::vector<ModelTensor> agree_on_tensors(const Communicator&, const ParamStore<kernels::bf16>&);
 template Range range_in_part<float>(const Param<float>&, const GroupPlan&);
 template Range range_in_part<double>(const Param<double>&, const GroupPlan&);
 template Range range_in_part<kernels::bf16>(const Param<kernels::bf16>&, const GroupPlan&);

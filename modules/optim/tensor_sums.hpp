@@ -4,6 +4,7 @@
 // never from which gradients happen to be present: an expert without tokens adds zero, and no rank waits for another.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -25,11 +26,21 @@ inline Shard part_of_shard(Shard shard, Range range) {
   return shard;
 }
 
+// A parameter of the model, wherever it lies.
+struct ModelTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;  // logical
+};
+
+// Collective over `world`: all tensors of all stages in one order on every rank, by unit of the model, then as declared
+// (by the lowest rank that has the unit): the same order however the model is cut.
+template <class T>
+std::vector<ModelTensor> agree_on_tensors(const Communicator& world, const ParamStore<T>& store);
+
 template <class T>
 class TensorSums {
  public:
-  // Collective over the grid: agrees on the order of all tensors of all stages (declaration order of the lowest rank
-  // that has the tensor). Keeps references.
+  // Collective over the grid. Keeps references.
   TensorSums(const UpdatePlan& plan, const GridComms& comms, const ParamStore<T>& store);
 
   // `kinds` sums at once. `local(param, range, sums)` adds to sums[0], ..., sums[kinds - 1] what the elements of

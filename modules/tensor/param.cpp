@@ -53,11 +53,19 @@ void initialize(ParamGroup<T>& group, const Communicator* sharers) {
 }  // namespace
 
 template <class T>
+void ParamStore<T>::begin(Index unit, int chunk) {
+  unit_ = unit;
+  chunk_ = chunk;
+}
+
+template <class T>
 Param<T>* ParamStore<T>::declare(ParamSpec&& spec) {
   for (const Param<T>& other : params_) FOURFOLD_ASSERT(other.spec.name != spec.name, "twice: " + spec.name);
   Param<T> param;
   param.decays = spec.shard.shape.size() >= 2;
   param.spec = std::move(spec);
+  param.unit = unit_;
+  chunks_.push_back(chunk_);
   params_.push_back(std::move(param));
   return &params_.back();
 }
@@ -65,18 +73,21 @@ Param<T>* ParamStore<T>::declare(ParamSpec&& spec) {
 template <class T>
 void ParamStore<T>::allocate(Pool& pool, const PartsOfGroup& parts, const SharersOfGroup& sharers) {
   FOURFOLD_ASSERT(groups_.empty(), "parameters are allocated once");
-  std::map<GroupKey, Index> group_of;
+  std::map<std::pair<int, GroupKey>, Index> group_of;
   std::vector<Index> sizes;
+  auto chunk = chunks_.begin();
   for (Param<T>& param : params_) {
-    const auto [found, fresh] = group_of.try_emplace(param.spec.sum_over, static_cast<Index>(groups_.size()));
+    const auto [found, fresh] = group_of.try_emplace({*chunk, param.spec.sum_over}, static_cast<Index>(groups_.size()));
     if (fresh) {
       groups_.emplace_back();
       groups_.back().sum_over = param.spec.sum_over;
+      groups_.back().chunk = *chunk;
       sizes.push_back(0);
     }
     param.group = found->second;
     param.group_offset = sizes[static_cast<std::size_t>(param.group)];
     sizes[static_cast<std::size_t>(param.group)] += param.spec.shard.size();
+    ++chunk;
   }
   const Space space;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -111,10 +122,10 @@ void ParamStore<T>::restart_gradients() {
 }
 
 template <class T>
-void ParamStore<T>::finish_gradients() {
-  for (Param<T>& param : params_) {
-    if (param.next_write() == kernels::Write::overwrite) {
-      kernels::fill<kernels::Acc<T>>(Space(), kernels::Acc<T>{0}, param.grad);
+void ParamStore<T>::finish_gradients(ParamGroup<T>& group) {
+  for (Param<T>* param : group.params) {
+    if (param->next_write() == kernels::Write::overwrite) {
+      kernels::fill<kernels::Acc<T>>(Space(), kernels::Acc<T>{0}, param->grad);
     }
   }
 }

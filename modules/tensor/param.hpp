@@ -1,7 +1,7 @@
 // Parameters and where they live. A layer declares its parameters; the store lays them out, one flat buffer of values
-// and one of gradients for each reduction group (parameters whose gradients are summed over the same axes), in
-// declaration order. One reducer reads the groups; a layer only scatters its weights' gradients over depth, the adjoint
-// of gathering them.
+// and one of gradients for each reduction group (parameters of one chunk whose gradients are summed over the same
+// axes), in declaration order. One reducer reads the groups; a layer only scatters its weights' gradients over depth,
+// the adjoint of gathering them.
 //
 // Values may still be on their way from the ranks that updated them (optimizer.gather: lazy). Whoever reads values asks
 // Param::use(), or calls ParamStore::finish_gathers() first.
@@ -45,6 +45,7 @@ template <class T>
 struct Param {
   ParamSpec spec;
   bool decays = false;  // weight decay: tensors of two or more dims
+  Index unit = 0;       // of the model: parameters are ordered by it, then as declared
   kernels::Vector<T> value;
   kernels::Vector<kernels::Acc<T>> grad;
   bool grad_is_old = false;           // the next contribution overwrites it
@@ -80,6 +81,7 @@ kernels::Write next_write(const std::vector<Param<T>*>& params) {
 template <class T>
 struct ParamGroup {
   GroupKey sum_over;
+  int chunk = 0;   // of the stage, whose gradients are complete together; kSharedChunk
   Index size = 0;  // elements of the params; the buffers may be longer
   Tensor<T> values;
   Tensor<kernels::Acc<T>> grads;
@@ -92,9 +94,14 @@ using PartsOfGroup = std::function<std::int64_t(const GroupKey&)>;
 // The ranks whose gradients of a group are summed: their values are equal.
 using SharersOfGroup = std::function<const Communicator&(const GroupKey&)>;
 
+// In place of a chunk: of parameters that several chunks use, here or on another stage.
+inline constexpr int kSharedChunk = -1;
+
 template <class T>
 class ParamStore {
  public:
+  // What is declared from now on belongs to this unit of the model and chunk of the stage; both are 0 at first.
+  void begin(Index unit, int chunk);
   // The handle stays valid for the store's life; its views are set by allocate(). Errors: assertion on a name twice.
   Param<T>* declare(ParamSpec&& spec);
   // Lays out and fills the initial values; gradients are zero. Once, after the last declaration. An empty `parts`: no
@@ -103,8 +110,8 @@ class ParamStore {
   void allocate(Pool& pool, const PartsOfGroup& parts = {}, const SharersOfGroup& sharers = {});
   // A step begins: gradients are those of the last one until Param::next_write() says that they were written.
   void restart_gradients();
-  // It is over: those that nobody wrote become zero.
-  void finish_gradients();
+  // It is over, for a group's parameters: gradients that nobody wrote become zero.
+  static void finish_gradients(ParamGroup<T>& group);
   void finish_gathers();
 
   std::deque<Param<T>>& params() { return params_; }
@@ -113,6 +120,9 @@ class ParamStore {
   const std::vector<ParamGroup<T>>& groups() const { return groups_; }
 
  private:
+  Index unit_ = 0;
+  int chunk_ = 0;
+  std::vector<int> chunks_;  // of params_
   std::deque<Param<T>> params_;
   std::vector<ParamGroup<T>> groups_;
 };

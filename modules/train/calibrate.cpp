@@ -39,6 +39,11 @@ std::vector<ProductShape> product_shapes(const Deck& deck) {
     }
     return shapes;
   }
+  if (model.kind == ModelKind::residual) {
+    add(model.ffn.hidden, model.hidden, false);
+    add(model.hidden, model.ffn.hidden, true);
+    return shapes;
+  }
   if (model.kind == ModelKind::transformer) {
     const Index heads = model.heads * model.head_dim;
     add(heads, model.hidden, false);

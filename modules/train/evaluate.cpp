@@ -1,30 +1,43 @@
 #include "train/evaluate.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "base/timer.hpp"
 #include "data/bytes.hpp"
+#include "train/interpreter.hpp"
 #include "train/micro_batch.hpp"
 
 namespace fourfold {
 
 template <class T>
-std::optional<EvalReport> evaluate(Model<T>& model, const Loader& loader, const GridComms& comms, Pool& pool,
-                                   const EvalProgress& progress) {
+std::optional<EvalReport> evaluate(Model<T>& model, const PipelinePlan& plan, const Loader& loader,
+                                   const GridComms& comms, Pool& pool, const EvalProgress& progress) {
   FOURFOLD_ASSERT(loader.eval_samples() > 0, "there is validation data");
   const Stopwatch watch;
   const BatchCoordinate coordinate = batch_coordinate(model.deck().parallel, comms);
+  const int stage = comms.here().stage;
+  const ModelEnds ends{plan.schedule.stage_of(0) == stage, plan.schedule.stage_of(plan.schedule.chunks() - 1) == stage};
+  Trace untraced;
+  Interpreter<T> interpreter(model.deck(), comms, model, pool, untraced);
   LossSum mine;
   Batch batch;
-  for (std::int64_t index = 0; index < loader.eval_batches(); ++index) {
-    batch = loader.eval_batch(index, coordinate.count, coordinate.index, std::move(batch));
-    const MicroBatch<T> micro = make_micro_batch<T>(model.deck(), comms, batch, pool);
-    Pass<T> pass;
-    pass.batch = &micro;
-    Activations<T> none;
-    const LossSum sum = model.forward(pass, none);
+  std::int64_t done = 0;
+  typename Interpreter<T>::Work work;
+  work.load = [&](int index) {
+    batch = ends.any() ? loader.eval_batch(done + index, coordinate.count, coordinate.index, std::move(batch))
+                       : loader.eval_batch_shape(done + index, coordinate.count, coordinate.index);
+    return make_micro_batch<T>(model.deck(), comms, batch, pool, ends);
+  };
+  Schedule schedule;
+  while (done < loader.eval_batches()) {
+    const auto now = static_cast<int>(std::min<std::int64_t>(plan.schedule.stages, loader.eval_batches() - done));
+    if (schedule.micro_batches != now || schedule.lists.empty()) schedule = forward_schedule(plan.schedule, now);
+    const LossSum sum = interpreter.run(schedule, work);
     mine.loss += sum.loss;
     mine.targets += sum.targets;
-    if (progress && progress(index + 1, loader.eval_batches())) return std::nullopt;
+    done += now;
+    if (progress && progress(done, loader.eval_batches())) return std::nullopt;
   }
   const LossSum all = sum_over_coordinates(mine, comms, Phase::evaluate);
   FOURFOLD_ASSERT(all.targets == loader.eval_targets(), "every validation sample came once");
@@ -37,11 +50,11 @@ std::optional<EvalReport> evaluate(Model<T>& model, const Loader& loader, const 
   return report;
 }
 
-template std::optional<EvalReport> evaluate<float>(Model<float>&, const Loader&, const GridComms&, Pool&,
-                                                   const EvalProgress&);
-template std::optional<EvalReport> evaluate<kernels::bf16>(Model<kernels::bf16>&, const Loader&, const GridComms&,
-                                                           Pool&, const EvalProgress&);
-template std::optional<EvalReport> evaluate<double>(Model<double>&, const Loader&, const GridComms&, Pool&,
-                                                    const EvalProgress&);
+template std::optional<EvalReport> evaluate<float>(Model<float>&, const PipelinePlan&, const Loader&, const GridComms&,
+                                                   Pool&, const EvalProgress&);
+template std::optional<EvalReport> evaluate<kernels::bf16>(Model<kernels::bf16>&, const PipelinePlan&, const Loader&,
+                                                           const GridComms&, Pool&, const EvalProgress&);
+template std::optional<EvalReport> evaluate<double>(Model<double>&, const PipelinePlan&, const Loader&,
+                                                    const GridComms&, Pool&, const EvalProgress&);
 
 }  // namespace fourfold

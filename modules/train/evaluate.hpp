@@ -7,6 +7,7 @@
 #include "comm/grid_comms.hpp"
 #include "data/loader.hpp"
 #include "model/model.hpp"
+#include "train/pipeline.hpp"
 
 namespace fourfold {
 
@@ -17,13 +18,13 @@ struct EvalReport {
   double seconds = 0;
 };
 
-// Told after every batch, on all ranks, how many of all are done. It says whether to stop, the same on all ranks.
+// Told now and then, on all ranks, how many batches of all are done. It says whether to stop, the same on all ranks.
 using EvalProgress = std::function<bool(std::int64_t done, std::int64_t batches)>;
 
-// The loader's validation samples (it must have some). Collective. Nothing is returned where `progress`, which may be
-// empty, stopped it.
+// The loader's validation samples (it must have some), as many batches at a time as there are stages. `model` is this
+// stage's part by `plan`. Collective. Nothing is returned where `progress`, which may be empty, stopped it.
 template <class T>
-std::optional<EvalReport> evaluate(Model<T>& model, const Loader& loader, const GridComms& comms, Pool& pool,
-                                   const EvalProgress& progress);
+std::optional<EvalReport> evaluate(Model<T>& model, const PipelinePlan& plan, const Loader& loader,
+                                   const GridComms& comms, Pool& pool, const EvalProgress& progress);
 
 }  // namespace fourfold

@@ -188,11 +188,11 @@ class Session {
     const PhaseScope scope(trace_, WorkPhase::evaluation, step());
     trainer_.model().params().finish_gathers();       // of the last step, so they count
     const VirtualClock::Pause pause(comms_.clock());  // the clock is of training steps
-    const std::optional<EvalReport> report =
-        evaluate(trainer_.model(), *loader_, comms_, pool_, [this](std::int64_t done, std::int64_t batches) {
-          if (first_rank()) console_->evaluating(step(), done, batches);
-          return stop_.agreed();
-        });
+    const std::optional<EvalReport> report = evaluate(trainer_.model(), trainer_.pipeline(), *loader_, comms_, pool_,
+                                                      [this](std::int64_t done, std::int64_t batches) {
+                                                        if (first_rank()) console_->evaluating(step(), done, batches);
+                                                        return stop_.agreed();
+                                                      });
     evaluation_dropped_ = !report;
     if (!report || !first_rank()) return;
     metrics_->write(step(), *report);

@@ -4,6 +4,8 @@
 #include <array>
 #include <vector>
 
+#include "deck/derive.hpp"
+
 namespace fourfold {
 
 namespace {
@@ -52,7 +54,8 @@ std::vector<std::int32_t> rows_of(const std::vector<std::int32_t>& all, Index se
 }  // namespace
 
 template <class T>
-MicroBatch<T> make_micro_batch(const Deck& deck, const GridComms& comms, const Batch& batch, Pool& pool) {
+MicroBatch<T> make_micro_batch(const Deck& deck, const GridComms& comms, const Batch& batch, Pool& pool,
+                               const ModelEnds& ends) {
   const ModelDeck& model = deck.model;
   MicroBatch<T> micro;
   const DenseShape& dense = comms.grid().stage(comms.here().stage).dense;
@@ -67,29 +70,37 @@ MicroBatch<T> make_micro_batch(const Deck& deck, const GridComms& comms, const B
       return to_device<std::int32_t>(rows_of(all, batch.sequences, batch.tokens, micro.token_ranges), micro.rows(), 1,
                                      pool);
     };
-    micro.ids = mine(batch.ids);
-    micro.targets = mine(batch.targets);
+    if (ends.first) micro.ids = mine(batch.ids);
+    if (ends.last) micro.targets = mine(batch.targets);
     return micro;
   }
   micro.sequences = batch.sequences;
   micro.tokens = batch.tokens;
   micro.first_sample = batch.first_sample;
   const Index rows = batch.rows();
-  if (model.kind == ModelKind::mlp) {
-    micro.inputs = to_device<T>(batch.inputs, rows, model.widths.front(), pool);
-  } else {
-    micro.ids = to_device<std::int32_t>(batch.ids, rows, 1, pool);
+  const bool of_rows = takes_rows(model.kind);
+  if (ends.first) {
+    if (of_rows) {
+      micro.inputs = to_device<T>(batch.inputs, rows, input_width(model), pool);
+    } else {
+      micro.ids = to_device<std::int32_t>(batch.ids, rows, 1, pool);
+    }
   }
-  if (model.kind == ModelKind::mlp && model.loss == LossKind::squared_error) {
-    micro.values = to_device<T>(batch.values, rows, model.widths.back(), pool);
-  } else {
-    micro.targets = to_device<std::int32_t>(batch.targets, rows, 1, pool);
+  if (ends.last) {
+    if (of_rows && model.loss == LossKind::squared_error) {
+      micro.values = to_device<T>(batch.values, rows, output_width(model), pool);
+    } else {
+      micro.targets = to_device<std::int32_t>(batch.targets, rows, 1, pool);
+    }
   }
   return micro;
 }
 
-template MicroBatch<float> make_micro_batch<float>(const Deck&, const GridComms&, const Batch&, Pool&);
-template MicroBatch<double> make_micro_batch<double>(const Deck&, const GridComms&, const Batch&, Pool&);
-template MicroBatch<kernels::bf16> make_micro_batch<kernels::bf16>(const Deck&, const GridComms&, const Batch&, Pool&);
+template MicroBatch<float> make_micro_batch<float>(const Deck&, const GridComms&, const Batch&, Pool&,
+                                                   const ModelEnds&);
+template MicroBatch<double> make_micro_batch<double>(const Deck&, const GridComms&, const Batch&, Pool&,
+                                                     const ModelEnds&);
+template MicroBatch<kernels::bf16> make_micro_batch<kernels::bf16>(const Deck&, const GridComms&, const Batch&, Pool&,
+                                                                   const ModelEnds&);
 
 }  // namespace fourfold

@@ -21,8 +21,15 @@ BatchCoordinate batch_coordinate(const ParallelDeck& parallel, const GridComms& 
 // loss is the quotient of such a sum, never a mean of means.
 LossSum sum_over_coordinates(const LossSum& mine, const GridComms& comms, Phase phase);
 
-// Copies to the device (MemoryTag::buffers). Zero sequences are ordinary.
+// Which ends of the model a stage has: the first reads inputs, the last targets.
+struct ModelEnds {
+  bool first = true, last = true;
+  bool any() const { return first || last; }
+};
+
+// Copies what these ends need to the device (MemoryTag::buffers). Zero sequences are ordinary.
 template <class T>
-MicroBatch<T> make_micro_batch(const Deck& deck, const GridComms& comms, const Batch& batch, Pool& pool);
+MicroBatch<T> make_micro_batch(const Deck& deck, const GridComms& comms, const Batch& batch, Pool& pool,
+                               const ModelEnds& ends = {});
 
 }  // namespace fourfold

@@ -8,6 +8,7 @@
 #include "checkpoint/checkpoint.hpp"
 #include "comm/grid_comms.hpp"
 #include "optim/optimizer.hpp"
+#include "optim/tensor_sums.hpp"
 #include "tensor/param.hpp"
 
 namespace fourfold {
@@ -17,6 +18,7 @@ template <class T>
 class SavedTensors {
  public:
   // Without an optimizer: parameters alone (load with {"/optimizer"} skipped). Keeps a reference to `params`.
+  // Collective over the grid: tensors of other stages are listed too, empty.
   SavedTensors(ParamStore<T>& params, const Optimizer<T>* optimizer, const GridComms& comms);
   // Also the reduced gradients of the last step, /gradients/NAME, before clipping: a record to compare runs by. Each
   // rank has those of its part of the update.
@@ -31,11 +33,13 @@ class SavedTensors {
     std::function<void()> to_host, to_device;  // each holds both views
   };
   // `copies`: the ranks with the same elements (nullptr: this one alone); each writes its part of them.
+  void add_missing(const std::string& kind, checkpoint::ElementType type);
   template <class E>
   void add(const std::string& name, const Shard& shard, bool owner, const Communicator* copies,
            kernels::Vector<E> values);
 
   ParamStore<T>& params_;
+  std::vector<ModelTensor> missing_;  // here, of the model
   std::vector<Copies> copies_;
   std::vector<checkpoint::NamedShard> shards_;
 };

@@ -10,7 +10,6 @@
 #include "comm/agree.hpp"
 #include "comm/launch.hpp"
 #include "optim/rate.hpp"
-#include "train/micro_batch.hpp"
 
 namespace fourfold {
 
@@ -21,10 +20,15 @@ std::uint64_t hash_of(const std::vector<V>& values) {
   return hash_bytes({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(V)});
 }
 
-// Of the samples of one more micro-batch.
-std::uint64_t hash_of(const Batch& batch, std::uint64_t before) {
-  return hash_of(std::vector<std::uint64_t>{before, hash_of(batch.samples), hash_of(batch.ids), hash_of(batch.targets),
-                                            hash_of(batch.inputs), hash_of(batch.values)});
+// Of the samples of micro-batch `index`. Those of a step are added up: stages may load them in another order.
+std::uint64_t hash_of(const Batch& batch, std::int64_t index) {
+  return hash_of(std::vector<std::uint64_t>{static_cast<std::uint64_t>(index), hash_of(batch.samples),
+                                            hash_of(batch.ids), hash_of(batch.targets), hash_of(batch.inputs),
+                                            hash_of(batch.values)});
+}
+
+ModelEnds ends_of(const Schedule& schedule, int stage) {
+  return {schedule.stage_of(0) == stage, schedule.stage_of(schedule.chunks() - 1) == stage};
 }
 
 }  // namespace
@@ -36,12 +40,15 @@ Trainer<T>::Trainer(const Deck& deck, const GridComms& comms, const Loader& load
       loader_(loader),
       pool_(pool),
       trace_(trace),
-      model_(deck, comms, pool),
+      pipeline_(plan_pipeline(deck)),
+      ends_(ends_of(pipeline_.schedule, comms.here().stage)),
+      model_(deck, comms, pool, pipeline_.part_of(comms.here().stage)),
       plan_(deck, comms, model_.params()),
       tensor_sums_(plan_, comms, model_.params()),
       reducer_(deck, plan_, comms, model_.params(), pool),
       norm_(deck.numerics, comms, tensor_sums_),
-      optimizer_(deck.optimizer, deck.numerics, plan_, tensor_sums_, model_.params(), pool) {}
+      optimizer_(deck.optimizer, deck.numerics, plan_, tensor_sums_, model_.params(), pool),
+      interpreter_(deck, comms, model_, pool, trace) {}
 
 // The plan's communicators go before the values: nothing may be under way on them.
 template <class T>
@@ -64,17 +71,11 @@ StepReport Trainer<T>::step() {
   const double loss_scale = targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0;
 
   model_.params().restart_gradients();
-  LossSum mine;
-  Batch batch;
-  for (std::int64_t index = 0; index < deck_.batch.micro_batches; ++index) {
-    const LossSum sum = run_micro_batch(report, index, loss_scale, batch);
-    mine.loss += sum.loss;
-    mine.targets += sum.targets;
-  }
+  const LossSum mine = run_schedule(report, loss_scale);
   {
     set_progress(report.step, "gradient sum");
     const PhaseScope scope(trace_, WorkPhase::gradient_sum, report.step);
-    reducer_.reduce();
+    reducer_.finish();
   }
   NormReport norm;
   {
@@ -103,7 +104,7 @@ StepReport Trainer<T>::step() {
   }
   steps_done_ = report.step;
   cursor_ += deck_.batch.global;
-  report.tokens = deck_.batch.global * batch.tokens;
+  report.tokens = deck_.batch.global * loader_.micro_batch_shape(0, 1, 0).tokens;
   report.seconds = watch.seconds();
   return report;
 }
@@ -112,44 +113,42 @@ StepReport Trainer<T>::step() {
 template <class T>
 std::int64_t Trainer<T>::targets_of_step() const {
   if (!loader_.drops_targets()) return loader_.targets_in_step(cursor_, 1, 0);
-  // Where depth coordinates share their samples, the first of them counts those.
-  const bool counts = deck_.parallel.depth_splits == DepthSplits::batch || comms_.here().depth == 0;
+  // Where depth coordinates share their samples, the first of them counts those; of the stages the last.
+  const bool counts = (deck_.parallel.depth_splits == DepthSplits::batch || comms_.here().depth == 0) && ends_.last;
   const BatchCoordinate here = batch_coordinate(deck_.parallel, comms_);
   const std::int64_t mine = counts ? loader_.targets_in_step(cursor_, here.count, here.index) : 0;
   return sum_over_coordinates({0.0, mine}, comms_, Phase::control).targets;
 }
 
 template <class T>
-LossSum Trainer<T>::run_micro_batch(StepReport& report, std::int64_t index, double loss_scale, Batch& batch) {
-  const std::int64_t step = report.step;
+MicroBatch<T> Trainer<T>::load(StepReport& report, std::int64_t index, Batch& batch) const {
   const BatchCoordinate coordinate = batch_coordinate(deck_.parallel, comms_);
-  MicroBatch<T> micro;
-  {
-    set_progress(step, "data");
-    const PhaseScope scope(trace_, WorkPhase::input, index);
-    batch = loader_.micro_batch(cursor_, index, coordinate.count, coordinate.index, std::move(batch));
-    if (deck_.debug.replica_check > 0) {
-      report.batch_coordinate = coordinate.index;
-      report.samples_hash = hash_of(batch, report.samples_hash);
-    }
-    micro = make_micro_batch<T>(deck_, comms_, batch, pool_);
+  const bool check = deck_.debug.replica_check > 0;
+  batch = ends_.any() || check
+              ? loader_.micro_batch(cursor_, index, coordinate.count, coordinate.index, std::move(batch))
+              : loader_.micro_batch_shape(index, coordinate.count, coordinate.index);
+  if (check) {
+    report.batch_coordinate = coordinate.index;
+    report.samples_hash += hash_of(batch, index);
   }
-  Pass<T> pass;
-  pass.batch = &micro;
-  pass.training = true;
-  pass.step = static_cast<std::uint64_t>(step);
-  pass.loss_scale = loss_scale;
-  Activations<T> kept;
-  LossSum sum;
-  {
-    set_progress(step, "forward");
-    const PhaseScope scope(trace_, WorkPhase::forward, index);
-    sum = model_.forward(pass, kept);
-  }
-  set_progress(step, "backward");
-  const PhaseScope scope(trace_, WorkPhase::backward, index);
-  model_.backward(pass, kept);
-  return sum;
+  return make_micro_batch<T>(deck_, comms_, batch, pool_, ends_);
+}
+
+template <class T>
+LossSum Trainer<T>::run_schedule(StepReport& report, double loss_scale) {
+  Batch batch;
+  typename Interpreter<T>::Work work;
+  work.pass.training = true;
+  work.pass.step = static_cast<std::uint64_t>(report.step);
+  work.pass.loss_scale = loss_scale;
+  work.load = [&](int index) { return load(report, index, batch); };
+  work.gradients = [&](int chunk) {
+    set_progress(report.step, "gradient sum");
+    const PhaseScope scope(trace_, WorkPhase::gradient_sum, report.step);
+    reducer_.start(chunk);
+  };
+  work.done = observer_;
+  return interpreter_.run(pipeline_.schedule, work);
 }
 
 // Summed first, divided once.

@@ -1,7 +1,9 @@
-// One training step: gradients of all micro-batches, their sum over ranks, the norm, the update.
+// One training step: gradients of all micro-batches by the schedule, their sum over ranks, the norm, the update.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 #include "base/trace.hpp"
 #include "comm/grid_comms.hpp"
@@ -11,6 +13,9 @@
 #include "optim/norm.hpp"
 #include "optim/optimizer.hpp"
 #include "optim/reducer.hpp"
+#include "train/interpreter.hpp"
+#include "train/micro_batch.hpp"
+#include "train/pipeline.hpp"
 
 namespace fourfold {
 
@@ -31,6 +36,9 @@ class Trainer {
  public:
   // Collective over the grid. `deck` is resolved for the grid. Keeps references to all but the deck.
   Trainer(const Deck& deck, const GridComms& comms, const Loader& loader, Pool& pool, Trace& trace);
+  // Told after each operation of the schedule.
+  using Observer = std::function<void(const StageOperation& operation)>;
+  void observe(Observer observer) { observer_ = std::move(observer); }
 
   ~Trainer();  // waits for values that are under way
   Trainer(const Trainer&) = delete;
@@ -48,9 +56,11 @@ class Trainer {
   Model<T>& model() { return model_; }
   Optimizer<T>& optimizer() { return optimizer_; }
   const UpdatePlan& plan() const { return plan_; }
+  const PipelinePlan& pipeline() const { return pipeline_; }
 
  private:
-  LossSum run_micro_batch(StepReport& report, std::int64_t index, double loss_scale, Batch& batch);
+  MicroBatch<T> load(StepReport& report, std::int64_t index, Batch& batch) const;
+  LossSum run_schedule(StepReport& report, double loss_scale);
   std::int64_t targets_of_step() const;
   double global_loss(const LossSum& mine, std::int64_t targets) const;
 
@@ -59,12 +69,16 @@ class Trainer {
   const Loader& loader_;
   Pool& pool_;
   Trace& trace_;
+  PipelinePlan pipeline_;
+  ModelEnds ends_;
   Model<T> model_;
   UpdatePlan plan_;
   TensorSums<T> tensor_sums_;
   Reducer<T> reducer_;
   GradientNorm<T> norm_;
   Optimizer<T> optimizer_;
+  Interpreter<T> interpreter_;
+  Observer observer_;
   std::int64_t steps_done_ = 0;
   std::int64_t cursor_ = 0;
 };

@@ -19,6 +19,8 @@ inline const std::string kSmallDeck =
     "run: {name: small, steps: 10}\n"
     "model: {layers: 2, hidden: 32, heads: 4, vocab: 257, sequence: 16}\n"
     "data: {train: [corpus.txt]}\n";
+inline const std::string kResidualDeck =
+    "model: {kind: residual, layers: 3, hidden: 4}\ndata: {kind: synthetic, samples: 6}\n";
 inline const std::string kMlpDeck = "model: {kind: mlp, widths: [4, 4, 2]}\ndata: {kind: synthetic, samples: 6}\n";
 inline const std::string kEmbeddingDeck =
     "model: {kind: embedding, vocab: 257, hidden: 4}\ndata: {train: [corpus.txt]}\n";

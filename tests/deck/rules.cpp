@@ -90,19 +90,19 @@ TEST(Rules, RowSplitsHeadsAndKvHeads) {
 }
 
 TEST(Rules, LossOfATransformer) {
-  expect_fault({"model.loss=squared_error"}, "model.loss", {"mlp or embedding", "cross_entropy"});
+  expect_fault({"model.loss=squared_error"}, "model.loss", {"mlp, residual or embedding", "cross_entropy"});
   expect_legal({"model.loss=squared_error"}, 1, kEmbeddingDeck);
 }
 
 // Keys that the kind of model does not look at: refused where they ask for something, legal at their defaults.
 TEST(Rules, KeysOfOtherKinds) {
   const std::vector<std::string> of_transformers = {
-      "model.layers=2",     "model.heads=2",         "model.kv_heads=1",       "model.head_dim=2",
-      "model.norm=layer",   "model.positions=none",  "model.rope_theta=100.0", "model.norm_eps=1.0e-6",
-      "model.bias=all",     "model.ffn.kind=swiglu", "model.ffn.hidden=8",     "model.init.scale_residual=false",
-      "attention.split=col"};
-  const std::vector<std::string> of_tokens = {"model.hidden=64",
-                                              "model.vocab=257",
+      "model.heads=2",         "model.kv_heads=1",       "model.head_dim=2",      "model.norm=layer",
+      "model.positions=none",  "model.rope_theta=100.0", "model.norm_eps=1.0e-6", "model.bias=all",
+      "model.ffn.kind=swiglu", "attention.split=col"};
+  const std::vector<std::string> of_blocks = {"model.layers=2", "model.ffn.hidden=8",
+                                              "model.init.scale_residual=false"};
+  const std::vector<std::string> of_tokens = {"model.vocab=257",
                                               "model.sequence=4",
                                               "model.tie_embeddings=true",
                                               "model.dropout=0.1",
@@ -115,14 +115,26 @@ TEST(Rules, KeysOfOtherKinds) {
     expect_fault({entry}, key(entry), {"no effect on model.kind mlp", "only on transformer;"}, 1, kMlpDeck);
     expect_fault({entry}, key(entry), {"no effect on model.kind embedding"}, 1, kEmbeddingDeck);
   }
+  for (const std::string& entry : of_transformers) {
+    expect_fault({entry}, key(entry), {"no effect on model.kind residual"}, 1, kResidualDeck);
+  }
+  for (const std::string& entry : of_blocks) {
+    expect_legal({entry});
+    expect_legal({entry}, 1, kResidualDeck);
+    expect_fault({entry}, key(entry), {"no effect on model.kind mlp", "transformer, residual"}, 1, kMlpDeck);
+  }
   for (const std::string& entry : of_tokens) {
     expect_legal({entry});
     expect_legal({entry}, 1, kEmbeddingDeck);
     expect_fault({entry}, key(entry), {"no effect on model.kind mlp", "transformer, embedding"}, 1, kMlpDeck);
+    expect_fault({entry}, key(entry), {"no effect on model.kind residual"}, 1, kResidualDeck);
   }
+  expect_fault({"model.hidden=64"}, "model.hidden", {"no effect on model.kind mlp", "embedding, residual"}, 1,
+               kMlpDeck);
   for (const std::string& entry : of_mlps) {
     expect_legal({entry}, 1, kMlpDeck);
-    expect_fault({entry}, key(entry), {"no effect on model.kind transformer", "only on mlp"});
+    expect_legal({entry}, 1, kResidualDeck);
+    expect_fault({entry}, key(entry), {"no effect on model.kind transformer", "only on mlp, residual"});
     expect_fault({entry}, key(entry), {"no effect on model.kind embedding"}, 1, kEmbeddingDeck);
   }
   expect_fault({"model.widths=[4, 2]"}, "model.widths", {"no effect on model.kind embedding"}, 1, kEmbeddingDeck);
@@ -155,6 +167,8 @@ TEST(Rules, TextNeedsTokensAndTheirVocabulary) {
   expect_fault({"data={kind: text, train: [corpus.txt]}"}, "data.kind", {"synthetic"}, 1, kMlpDeck);
   expect_fault({"data={kind: synthetic, synthetic: teacher, samples: 8}"}, "data.synthetic", {"mlp", "dyadic"});
   expect_legal({"data.synthetic=teacher"}, 1, kMlpDeck);
+  expect_legal({"data.synthetic=teacher"}, 1, kResidualDeck);
+  expect_fault({"data={kind: text, train: [corpus.txt]}"}, "data.kind", {"residual takes none"}, 1, kResidualDeck);
 }
 
 TEST(Rules, ValidationData) {

@@ -70,7 +70,7 @@ TEST(ModelGradients, UnwrittenOnesAreZero) {
   store.restart_gradients();
   EXPECT_EQ(store.params().front().next_write(), kernels::Write::overwrite);
   EXPECT_EQ(store.params().front().next_write(), kernels::Write::add);
-  store.finish_gradients();
+  for (ParamGroup<double>& group : store.groups()) ParamStore<double>::finish_gradients(group);
   for (const Param<double>& param : store.params()) {
     const double expected = &param == &store.params().front() ? 7.0 : 0.0;
     for (Index i = 0; i < param.spec.shard.size(); ++i) ASSERT_EQ(param.grad(i), expected) << param.spec.name;

@@ -226,8 +226,9 @@ EvalReport evaluation(const Deck& deck, const Communicator& group) {
   const Loader loader(deck);
   MemoryLedger memory;
   Pool pool(memory);
-  Model<double> model(deck, comms, pool);
-  return *evaluate(model, loader, comms, pool, {});
+  const PipelinePlan plan = plan_pipeline(deck);
+  Model<double> model(deck, comms, pool, plan.part_of(comms.here().stage));
+  return *evaluate(model, plan, loader, comms, pool, {});
 }
 
 TEST(Grids, EvaluationOfAnyNumberOfSamples) {

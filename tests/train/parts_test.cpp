@@ -30,8 +30,9 @@ EvalReport evaluation_on(const std::string& yaml, const Communicator& ranks,
   MemoryLedger ledger;
   Pool pool(ledger);
   const Loader loader(deck);
-  Model<double> model(deck, comms, pool);
-  return *evaluate(model, loader, comms, pool, {});
+  const PipelinePlan plan = plan_pipeline(deck);
+  Model<double> model(deck, comms, pool, plan.part_of(comms.here().stage));
+  return *evaluate(model, plan, loader, comms, pool, {});
 }
 
 // 29 samples: ragged batches, ranks without any.
@@ -68,7 +69,7 @@ TEST(Evaluate, StopDropsIt) {
     EXPECT_EQ(all, loader.eval_batches());
     return done == 3;
   };
-  EXPECT_FALSE(evaluate(model, loader, comms, pool, progress));
+  EXPECT_FALSE(evaluate(model, plan_pipeline(deck), loader, comms, pool, progress));
   EXPECT_EQ(batches, 3);
 }
 

@@ -8,11 +8,11 @@
 #include "base/error.hpp"
 #include "comm/collectives.hpp"
 #include "comm/launch.hpp"
-#include "deck/derive.hpp"
 #include "deck/reader.hpp"
 #include "model/precision.hpp"
 #include "mpi_test.hpp"
 #include "tensor/number.hpp"
+#include "train/pipeline.hpp"
 
 namespace fourfold::test {
 
@@ -83,8 +83,7 @@ numerics: {snap: 8}
 }
 
 GridComms grid_comms(const Deck& deck, const Communicator& world) {
-  return GridComms(world, ProcessGrid({stage_shape(deck)}),
-                   dense_axis_sets(kv_sharers(deck.model, deck.parallel.dense.row)));
+  return GridComms(world, process_grid(deck), rank_groups(deck, plan_pipeline(deck)));
 }
 
 Tensors values_of(const std::vector<checkpoint::NamedShard>& shards) {

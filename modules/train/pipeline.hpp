@@ -1,0 +1,43 @@
+// From a deck to its pipeline: the units of the model, their cuts into chunks, the schedule, and what each stage holds.
+// Arithmetic: nothing here communicates.
+#pragma once
+
+#include <vector>
+
+#include "deck/deck.hpp"
+#include "grid/process_grid.hpp"
+#include "model/describe.hpp"
+#include "model/stage_part.hpp"
+#include "schedule/builders.hpp"
+#include "schedule/cuts.hpp"
+
+namespace fourfold {
+
+struct PipelinePlan {
+  std::vector<ModelUnit> units;
+  std::vector<Range> cuts;  // of the units, one a chunk
+  Schedule schedule;        // sound
+
+  StagePart part_of(int stage) const;
+  int tied_stage = 0;  // StagePart's
+};
+
+// What the deck's parallel block asks of a builder. `deck` with its batch settled.
+ScheduleRequest schedule_request(const Deck& deck);
+
+// Errors: Error (input) of all ranks, if there is no such schedule.
+PipelinePlan plan_pipeline(const Deck& deck);
+
+// The forward passes of `micro_batches` on the same stages, for evaluation: each chunk one after the other.
+Schedule forward_schedule(const Schedule& schedule, int micro_batches);
+
+// The ranks of all stages, and the groups of them that training uses.
+ProcessGrid process_grid(const Deck& deck);
+std::vector<GroupKey> rank_groups(const Deck& deck, const PipelinePlan& plan);
+
+// Bytes of one rank of a stage, activations at the schedule's peak; and of the rank that has most. `here`: with its
+// stage.
+MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const PipelinePlan& plan, const Coordinates& here);
+MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph, const PipelinePlan& plan);
+
+}  // namespace fourfold
