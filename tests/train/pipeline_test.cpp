@@ -15,6 +15,7 @@
 #include "comm/agree.hpp"
 #include "comm/collectives.hpp"
 #include "comm/launch.hpp"
+#include "comm/ledger.hpp"
 #include "comm/virtual_clock.hpp"
 #include "grid/factorisation.hpp"
 #include "mpi_test.hpp"
@@ -365,6 +366,37 @@ TEST(Pipeline, ActivationsAreToldToTheByte) {
           });
       if (agree_any(world(), testing::Test::HasFailure())) return;
     }
+  }
+}
+
+// Weights are gathered over depth, and gradients scattered, as often as the list says: layered accumulation 2 L times a
+// step instead of 2 L M.
+TEST(Pipeline, GathersAndScattersAsOftenAsTheListSays) {
+  if (world().size() != 8) GTEST_SKIP() << "NOT TESTED in this launch: the launch of 8 ranks runs it";
+  constexpr std::int64_t kLayers = 8, kMicroBatches = 3;
+  for (const std::string& builder : schedule_builders()) {
+    const Case c{builder, 2, kMicroBatches, 1, {1, 2, 1, 1}};
+    SCOPED_TRACE(name(c));
+    world().ledger().clear();
+    run_observed(
+        c, dyadic_stack(), 1, [](test::Training<>&, const StageOperation&) {},
+        [&](test::Training<>& run) {
+          const CommLedger& ledger = world().ledger();
+          std::array<std::int64_t, 2> calls{ledger.sum(Operation::all_gather, "depth", Phase::forward).calls +
+                                                ledger.sum(Operation::all_gather, "depth", Phase::backward).calls,
+                                            ledger.sum(Operation::reduce_scatter, "depth", Phase::backward).calls};
+          all_reduce_sum<std::int64_t>(run.comms.world(), calls, Summation::fast, Phase::control);
+          std::vector<std::int64_t> layers;
+          for (const Range& units : run.trainer.pipeline().cuts) layers.push_back(units.size());
+          const ScheduleCounts told = count(run.trainer.pipeline().schedule, layers);
+          // Two matrices a layer, on both ranks of depth; the very first has no input gradient.
+          const bool once = builder == "layered" || builder == "modular";
+          EXPECT_EQ(calls[0], 2 * (2 * told.gathers - (once ? 1 : kMicroBatches)));
+          EXPECT_EQ(calls[1], 2 * 2 * told.reduce_scatters);
+          EXPECT_EQ(told.gathers, 2 * kLayers * (once ? 1 : kMicroBatches));
+          EXPECT_EQ(told.reduce_scatters, kLayers * (once ? 1 : kMicroBatches));
+        });
+    if (agree_any(world(), testing::Test::HasFailure())) return;
   }
 }
 
