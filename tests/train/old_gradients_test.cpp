@@ -32,7 +32,7 @@ std::vector<char> bytes_left(const Deck& deck, bool spoil) {
     if (spoil) {
       const auto nan = std::numeric_limits<kernels::Acc<T>>::quiet_NaN();
       for (const Param<T>& param : run.params().params()) kernels::fill<kernels::Acc<T>>(Space(), nan, param.grad);
-      evaluate(run.trainer.model(), run.loader, run.comms, run.pool, {});
+      evaluate(run.trainer.model(), run.trainer.pipeline(), run.loader, run.comms, run.pool, {});
     }
     const StepReport report = run.trainer.step();
     append(&report.loss, sizeof(report.loss));
