@@ -271,6 +271,33 @@ TEST(Pipeline, BuildersAgreeBitForBit) {
   }
 }
 
+// The same micro-batches on one rank and in stages: the same products and sums, in every precision.
+TEST(Pipeline, StagesChangeNoBit) {
+  if (world().size() != 8) GTEST_SKIP() << "NOT TESTED in this launch: the launch of 8 ranks runs it";
+  const Communicator alone(world(), {world().rank()}, "alone");
+  for (const std::string precision : {"fp64", "fp32", "bf16"}) {
+    const std::vector<std::string> more = {"precision.compute=" + precision, "model.layers=6"};
+    std::vector<std::string> one = more;
+    one.push_back("batch.micro_batches=4");
+    const auto reference = test::run_steps(test::deck_of(test::small_transformer(), one, 1), alone, 3);
+    for (const Case& c : std::vector<Case>{
+             {"1f1b", 3, 4, 1, {}, more}, {"zero_bubble", 4, 4, 1, {}, more}, {"interleaved", 2, 4, 2, {}, more}}) {
+      SCOPED_TRACE(name(c));
+      test::on_ranks(ranks_of(c), [&](const Communicator& ranks) {
+        test::Shards shards;
+        const auto records =
+            test::run_steps(test::deck_of(test::small_transformer(), overrides(c), ranks.size()), ranks, 3, &shards);
+        for (std::size_t i = 0; i < records.size(); ++i) {
+          EXPECT_EQ(records[i].loss, reference[i].loss);
+          EXPECT_EQ(records[i].grad_norm, reference[i].grad_norm);
+          expect_part(reference[i].weights, records[i].weights, shards, 0);
+        }
+      });
+      if (agree_any(world(), testing::Test::HasFailure())) return;
+    }
+  }
+}
+
 // With data, depth, row and col beside the stages.
 TEST(Pipeline, WithEveryOtherAxis) {
   const std::vector<std::vector<std::string>> variants = {{},
