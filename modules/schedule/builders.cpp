@@ -116,7 +116,7 @@ void interleaved(Schedule& schedule, const ScheduleRequest& request) {
     };
     for (int k = 0; k < before; ++k) add(Kind::forward, order[static_cast<std::size_t>(k)]);
     for (int k = 0; k < total; ++k) {
-      if (before + k < total) add(Kind::forward, order[static_cast<std::size_t>(before + k)]);
+      if (before + k < total) add(Kind::forward, order[static_cast<std::size_t>(before) + static_cast<std::size_t>(k)]);
       add(Kind::backward, back[static_cast<std::size_t>(k)]);
     }
     schedule.in_flight.push_back(std::min(total, before + 1));
