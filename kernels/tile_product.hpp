@@ -111,25 +111,23 @@ struct EightVector {
 };
 // Eight numbers that are stored as T.
 template <class A, class T>
-typename EightVector<A>::type load_eight(const T* from) {
-  typename EightVector<A>::type eight;
+void load_eight(const T* from, typename EightVector<A>::type& to) {
   if constexpr (std::is_same_v<A, T>) {
-    std::memcpy(&eight, from, sizeof(eight));
+    std::memcpy(&to, from, sizeof(to));
   } else {
     static_assert(std::is_same_v<T, bf16>);
     typename EightVector<std::uint16_t>::type halves;
     std::memcpy(&halves, from, sizeof(halves));
     const auto words = __builtin_convertvector(halves, typename EightVector<std::uint32_t>::type) << 16;
-    std::memcpy(&eight, &words, sizeof(eight));
+    std::memcpy(&to, &words, sizeof(to));
   }
-  return eight;
 }
 // to[l to_stride + j] = x[j stride + l] for j, l < 8.
 template <class A, class T>
 void turn_square(const T* x, Index stride, A* to, Index to_stride) {
   using Eight = typename EightVector<A>::type;
   Eight row[8], pair[8], four[8];
-  for (int j = 0; j < 8; ++j) row[j] = load_eight<A>(x + j * stride);
+  for (int j = 0; j < 8; ++j) load_eight<A>(x + j * stride, row[j]);
   for (int j = 0; j < 8; j += 2) {
     pair[j] = __builtin_shufflevector(row[j], row[j + 1], 0, 8, 2, 10, 4, 12, 6, 14);
     pair[j + 1] = __builtin_shufflevector(row[j], row[j + 1], 1, 9, 3, 11, 5, 13, 7, 15);
