@@ -224,9 +224,11 @@ std::vector<Case> with(std::vector<Case> cases, const std::vector<std::string>& 
 // Dropout, KV heads, a schedule of the rate; the head apart, and tied to the embedding across stages.
 TEST(Pipeline, TransformerTo1e11) {
   const std::string six = "model.layers=6";
-  std::vector<Case> cases = with(all_cases({1, 2, 3, 8}), {six});
-  for (const Case& c : with(all_cases({2, 3}), {six, "model.tie_embeddings=true"})) cases.push_back(c);
-  expect_like_serial(test::small_transformer(), test::sample(cases, 10), 3, 1e-11);
+  const std::vector<Case> untied = with(all_cases({1, 2, 3, 8}), {six});
+  expect_like_serial(test::small_transformer(), test::sample(untied, 8), 3, 1e-11);
+  std::vector<Case> tied = with(all_cases({2, 3}), {six, "model.tie_embeddings=true"});
+  std::erase_if(tied, [](const Case& c) { return c.stages == 1; });
+  expect_like_serial(test::small_transformer(), test::sample(tied, 6), 3, 1e-11);
 }
 
 // Plain nets are cut between matrices, whose widths and axes change from one to the next.
