@@ -89,6 +89,12 @@ kernels::Vector<const T> flat(const kernels::Matrix<const T>& matrix) {
 
 }  // namespace
 
+// From the ranks that updated it (optimizer.gather: lazy): then the product comes first.
+template <class T>
+bool Linear<T>::bias_is_arriving() const {
+  return !biases_.empty() && !biases_.front()->arriving->done();
+}
+
 template <class T>
 template <class C>
 Tensor<C> Linear<T>::product(const Tensor<T>& x, const UsableWeight<T>& w, kernels::Vector<const T> bias) const {
@@ -111,7 +117,7 @@ Tensor<T> Linear<T>::forward(const Tensor<T>& input, Kept* kept, const Ends& end
     // The bias once in the sum.
     const Tensor<A> partial = product<A>(x, w, first_of_in_axis_ ? bias() : kernels::Vector<const T>());
     y = rounded<T>(context_.pool, ends.out->scatter_sum(partial, Phase::forward));
-  } else if (sum_out_.ranks() > 1) {
+  } else if (sum_out_.ranks() > 1 || bias_is_arriving()) {
     const Tensor<A> sum = product<A>(x, w, {});
     sum_out_.forward(sum);
     if (!biases_.empty()) kernels::bias_forward<T, A>(space, bias(), sum.matrix());

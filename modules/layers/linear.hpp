@@ -60,6 +60,7 @@ class Linear {
  private:
   Linear(const LayerContext<T>& context, std::shared_ptr<Weight<T>> weight, const Options& options);
   kernels::Vector<const T> bias() const;  // empty: none
+  bool bias_is_arriving() const;
   template <class C>
   Tensor<C> product(const Tensor<T>& x, const UsableWeight<T>& w, kernels::Vector<const T> bias) const;
   template <class C>
