@@ -212,6 +212,9 @@ bool has_bf16_products() {
     float product = 0.0f;
     try {
       onednn_product<bf16, float>({false, true, 1, 1, 1, &one, 1, &one, 1, &product, 1, false, nullptr});
+      bf16 biased(0.0f);
+      onednn_product<bf16, bf16>({false, true, 1, 1, 1, &one, 1, &one, 1, &biased, 1, false, &one});
+      if (biased != 2.0f) return false;
     } catch (const dnnl::error&) {
       return false;
     }
