@@ -48,7 +48,8 @@ double number(int rank, std::size_t i) {
 }
 
 TEST(CudaDevice, WithoutOneTheErrorSaysSo) {
-  if (cuda_devices() > 0) GTEST_SKIP() << "NOT TESTED: this machine has a CUDA device";
+  if (cuda_devices() > 0)
+    GTEST_SKIP() << "NOT TESTED: the error of a machine without a CUDA device, and this one has one";
   for (const bool with_groups : {false, true}) {
     try {
       make_cuda_device(0, with_groups);
@@ -63,7 +64,8 @@ TEST(CudaDevice, WithoutOneTheErrorSaysSo) {
 
 // What the program does first: every rank ends with code 3 and one message.
 TEST(CudaDevice, WithoutOneAllRanksRefuse) {
-  if (cuda_devices() > 0) GTEST_SKIP() << "NOT TESTED: this machine has a CUDA device";
+  if (cuda_devices() > 0)
+    GTEST_SKIP() << "NOT TESTED: the error of a machine without a CUDA device, and this one has one";
   try {
     agree_on_device(launch().world(), {cuda_devices, cuda_device_id, false});
     FAIL() << "an error was expected";
