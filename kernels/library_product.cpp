@@ -1,7 +1,7 @@
 // fp32: oneDNN's matmul in every shape. Measured on AVX2 (AMD Milan, one core, GFLOP/s, oneDNN 2.6.3 against OpenBLAS
-// 0.3.21): 512x192x192 90 to 80, 64x64x64 77 to 60, 8x768x768 50 to 44, 1x768x768 29 to 5; OpenBLAS wins only from
-// 16x16x16 down (7 to 18), where a call takes a microsecond. bf16: oneDNN's where it has one (from AVX-512 on), else
-// widened_product.hpp's in fp32.
+// 0.3.21): 512x192x192 90 to 80, 64x64x64 77 to 60, 8x768x768 50 to 44; OpenBLAS wins only from 16x16x16 down
+// (7 to 18), where a call takes a microsecond. A few rows: few_rows_product.hpp. bf16: oneDNN's where it has one (from
+// AVX-512 on), else widened_product.hpp's in fp32.
 #include "kernels/library_product.hpp"
 
 #include <cblas.h>
@@ -17,6 +17,7 @@
 #include <unordered_map>
 
 #include "kernels/bias.hpp"
+#include "kernels/few_rows_product.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/product_parts.hpp"
 #include "kernels/widened_product.hpp"
@@ -260,6 +261,8 @@ template <class T, class C>
 void library_product(const Space& space, const Operands<T, C>& p) {
   if constexpr (std::is_same_v<T, double>) {
     blas_product(space, p);
+  } else if (has_few_rows(p)) {
+    few_rows_product(space, p);
   } else if (std::is_same_v<T, float> || has_bf16_products()) {
     onednn_product(p);
   } else {

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "kernels/gemm.hpp"
-#include "kernels/lanes.hpp"
 
 namespace fourfold::kernels {
 
@@ -15,8 +14,6 @@ namespace {
 constexpr Index kSide = 1024;
 // Between a block's rows: no power of two, or a column's elements would meet in a few cache sets.
 constexpr Index kStride = kSide + 32;
-// Up to so many rows a product reads each weight for little work: no block, each weight is widened in a register.
-constexpr Index kFewRows = 4;
 
 template <class From, class To>
 void convert_rows(const From* from, Index from_stride, Index rows, Index columns, To* to, Index to_stride,
@@ -57,30 +54,11 @@ struct Scratch {
   std::vector<float> c = std::vector<float>(static_cast<std::size_t>(kSide * kStride));
 };
 
-// C = A B^T, the rows of B one after the other.
-template <class C>
-void few_rows(Index m, Index n, Index k, const bf16* a, Index lda, const bf16* b, Index ldb, C* c, Index ldc, bool add,
-              const bf16* bias) {
-  for (Index j = 0; j < n; ++j) {
-    const bf16* weights = b + j * ldb;
-    for (Index i = 0; i < m; ++i) {
-      const bf16* row = a + i * lda;
-      const float sum = lane_sum<float>(k, [=](Index l) { return row[l] * weights[l]; });
-      const float before = add ? float(c[i * ldc + j]) : bias != nullptr ? float(bias[j]) : 0.0f;
-      c[i * ldc + j] = before + sum;
-    }
-  }
-}
-
 }  // namespace
 
 template <class C>
 void widened_product(bool transpose_a, bool transpose_b, Index m, Index n, Index k, const bf16* a, Index lda,
                      const bf16* b, Index ldb, C* c, Index ldc, bool add, const bf16* bias) {
-  if (m <= kFewRows && !transpose_a && transpose_b) {
-    few_rows(m, n, k, a, lda, b, ldb, c, ldc, add, bias);
-    return;
-  }
   thread_local Scratch scratch;
   const Space space;
   const auto block = [&](Index i, Index j) {

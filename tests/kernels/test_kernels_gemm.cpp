@@ -155,8 +155,15 @@ TYPED_TEST(Gemm, ManyShapes) {
 TYPED_TEST(Gemm, LinearForwardAndBackward) {
   using T = typename TypeParam::Operand;
   using C = typename TypeParam::Result;
-  for (const auto& [rows, in, out] :
-       std::vector<std::tuple<Index, Index, Index>>{{6, 5, 7}, {33, 64, 17}, {1, 3, 2}, {0, 4, 3}}) {
+  for (const auto& [rows, in, out] : std::vector<std::tuple<Index, Index, Index>>{{6, 5, 7},
+                                                                                  {33, 64, 17},
+                                                                                  {1, 3, 2},
+                                                                                  {0, 4, 3},
+                                                                                  {1, 71, 10},
+                                                                                  {2, 16, 11},
+                                                                                  {3, 33, 4},
+                                                                                  {4, 67, 9},
+                                                                                  {5, 16, 8}}) {
     const auto x = cast_to<T>(normal_numbers(rows * in, 1)), w = cast_to<T>(normal_numbers(out * in, 2));
     const auto dy = cast_to<T>(normal_numbers(rows * out, 3));
     const auto bias = cast_to<T>(normal_numbers(out, 4));
