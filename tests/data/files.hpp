@@ -3,8 +3,11 @@
 
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <string>
 
 namespace fourfold::test {
@@ -31,5 +34,27 @@ class Folder {
  private:
   std::filesystem::path path_;
 };
+
+inline std::string read_all(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// "0a ff": two bytes.
+inline std::string from_hex(const std::string& hex) {
+  std::istringstream words(hex);
+  std::string bytes;
+  for (int value = 0; words >> std::hex >> value;) bytes.push_back(static_cast<char>(value));
+  return bytes;
+}
+
+// A file's digest, from coreutils' sha256sum.
+inline std::string sha256(const std::string& path) {
+  char digest[65] = {};
+  std::FILE* pipe = ::popen(("sha256sum '" + path + "'").c_str(), "r");
+  if (pipe == nullptr || std::fread(digest, 1, 64, pipe) != 64) digest[0] = '\0';
+  if (pipe != nullptr) ::pclose(pipe);
+  return digest;
+}
 
 }  // namespace fourfold::test
