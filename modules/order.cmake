@@ -41,6 +41,8 @@ set(FOURFOLD_OWNERS_dependency_yaml deck)
 set(FOURFOLD_OWNERS_dependency_spdlog base)
 set(FOURFOLD_OWNERS_dependency_onednn kernels)
 set(FOURFOLD_OWNERS_dependency_blas kernels)
+set(FOURFOLD_OWNERS_dependency_pcre2 data)
+set(FOURFOLD_OWNERS_dependency_sentencepiece data)
 
 # `result`: every module that `module` may use, those of its own included.
 function(fourfold_allowed module result)

@@ -9,7 +9,7 @@ set -uo pipefail
 
 build=(build-essential cmake ninja-build libopenmpi-dev openmpi-bin libtrilinos-kokkos-dev libhdf5-openmpi-dev
   libyaml-cpp-dev libdnnl-dev ocl-icd-opencl-dev opencl-headers libopenblas-pthread-dev libfmt-dev libspdlog-dev
-  libcli11-dev nlohmann-json3-dev)
+  libcli11-dev nlohmann-json3-dev libpcre2-dev libsentencepiece-dev)
 corpus=(dict-gcide gzip xz-utils)
 test=(libgtest-dev python3 git ccache)
 ci=(clang-format clang-tidy git)

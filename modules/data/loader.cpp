@@ -14,7 +14,7 @@
 #include "data/file_list.hpp"
 #include "data/goldfish.hpp"
 #include "data/synthetic.hpp"
-#include "data/text_tokens.hpp"
+#include "data/token_files.hpp"
 #include "data/token_samples.hpp"
 #include "grid/partition.hpp"
 
@@ -48,6 +48,22 @@ Batch shape_of(const Samples& samples, std::int64_t begin, const Range& mine) {
   return batch;
 }
 
+// No target in a row whose input ends a document: what comes next is of another one.
+void mask_after(std::int32_t end, Batch& batch) {
+  for (std::size_t row = 0; row < batch.ids.size(); ++row) {
+    if (batch.ids[row] == end) batch.targets[row] = -1;
+  }
+}
+
+std::string corpus_key(std::size_t i) {
+  return "data.train[" + std::to_string(i) + "]";
+}
+
+std::unique_ptr<Samples> joined(std::vector<std::unique_ptr<Samples>> parts) {
+  if (parts.size() == 1) return std::move(parts.front());
+  return std::make_unique<JoinedSamples>(std::move(parts));
+}
+
 // Empties a batch but keeps its memory.
 Batch emptied(Batch batch) {
   batch.sequences = batch.input_width = batch.value_width = batch.first_sample = 0;
@@ -61,69 +77,96 @@ Batch emptied(Batch batch) {
 
 }  // namespace
 
-Loader::Loader(const Deck& deck) {
+Loader::Loader(const Deck& deck, int part, int parts) {
   if (deck.data.kind == DataKind::synthetic) {
     const std::int64_t samples = deck.data.samples;
     if (samples < 1) fail_all(ExitCode::input, "data.samples: synthetic data needs the number of samples in an epoch");
     train_ = make_synthetic(deck, Range{0, samples});
     if (deck.data.valid_samples > 0) valid_ = make_synthetic(deck, Range{samples, samples + deck.data.valid_samples});
-    finish(deck, deck.data.synthetic == SyntheticKind::teacher ? "synthetic teacher\n" : "synthetic dyadic\n");
+    finish(deck, deck.data.synthetic == SyntheticKind::teacher ? "synthetic teacher\n" : "synthetic dyadic\n",
+           {samples});
     return;
   }
   const std::vector<std::string> files = expand_files(deck.data.train, "data.train");
-  auto train = std::make_shared<TextTokens>(files, "data.train");
-  std::shared_ptr<const TokenSource> valid;
+  std::vector<Stream> corpora;
+  if (deck.data.weights.empty()) {
+    corpora.push_back(open_token_files(files, deck.data.raw, "data.train"));
+  } else {  // each entry of the list is a corpus of its own
+    for (std::size_t i = 0; i < deck.data.train.size(); ++i) {
+      const std::string key = corpus_key(i);
+      corpora.push_back(open_token_files(expand_files({deck.data.train[i]}, key), deck.data.raw, key));
+    }
+  }
+  Stream valid;
   if (!deck.data.valid.empty()) {
     const std::vector<std::string> held_out = expand_files(deck.data.valid, "data.valid");
     require_disjoint(files, held_out);
-    valid = std::make_shared<TextTokens>(held_out, "data.valid");
+    valid = open_token_files(held_out, deck.data.raw, "data.valid");
   }
-  use_streams(deck, std::move(train), std::move(valid));
+  use_streams(deck, corpora, valid, part, parts);
 }
 
 Loader::Loader(const Deck& deck, std::shared_ptr<const TokenSource> train, std::shared_ptr<const TokenSource> valid) {
-  use_streams(deck, std::move(train), std::move(valid));
+  use_streams(deck, {std::move(train)}, valid, 0, 1);
 }
 
-void Loader::use_streams(const Deck& deck, std::shared_ptr<const TokenSource> train,
-                         std::shared_ptr<const TokenSource> valid) {
+void Loader::use_streams(const Deck& deck, const std::vector<Stream>& corpora, const Stream& valid, int part,
+                         int parts) {
   if (takes_rows(deck.model.kind)) {
     fail_all(ExitCode::input,
-             "data.kind: text needs a model with a vocabulary; model.kind mlp and residual take synthetic");
+             "data.kind: files needs a model with a vocabulary; model.kind mlp and residual take synthetic");
   }
   const std::int64_t tokens = std::max<std::int64_t>(1, deck.model.sequence);
   const std::int64_t vocab = deck.model.vocab;
-  const std::int64_t sequences = whole_sequences(*train, tokens);
-  if (sequences < 1) too_short("data.train", *train, tokens, 1);
-  require_ids_below(*train, vocab);
-  std::string facts = "train\n" + train->describe();
-  Range trained{0, sequences};
-  if (valid) {
-    const std::int64_t held_out = whole_sequences(*valid, tokens);
-    if (held_out < 1) too_short("data.valid", *valid, tokens, 1);
-    require_ids_below(*valid, vocab);
-    facts += "valid\n" + valid->describe();
-    valid_ = std::make_unique<TokenSamples>(std::move(valid), Range{0, held_out}, tokens, vocab);
-  } else if (deck.data.valid_fraction > 0.0) {
-    // The tail, in whole sequences and at least one. It shares one token with the training part: the last training
-    // target is the first validation input, and no target is in both.
-    if (sequences < 2) too_short("data.train (with data.valid_fraction)", *train, tokens, 2);
-    const std::int64_t wanted = std::llround(deck.data.valid_fraction * static_cast<double>(sequences));
-    trained.end = sequences - std::clamp<std::int64_t>(wanted, 1, sequences - 1);
-    valid_ = std::make_unique<TokenSamples>(train, Range{trained.end, sequences}, tokens, vocab);
+  const bool cut_tail = !valid && deck.data.valid_fraction > 0.0;
+  std::string facts;
+  std::vector<std::unique_ptr<Samples>> trained, held_out;
+  std::vector<std::int64_t> sizes;
+  for (std::size_t i = 0; i < corpora.size(); ++i) {
+    const Stream& stream = corpora[i];
+    const std::string key = corpora.size() == 1 ? "data.train" : corpus_key(i);
+    const std::int64_t sequences = whole_sequences(*stream, tokens);
+    if (sequences < 1) too_short(key, *stream, tokens, 1);
+    require_ids_below(*stream, vocab, part, parts);
+    facts += "train\n" + stream->describe();
+    if (corpora.size() > 1) facts += "weight " + std::to_string(deck.data.weights[i]) + "\n";
+    Range range{0, sequences};
+    if (cut_tail) {
+      // The tail, in whole sequences and at least one. It shares one token with the training part: the last training
+      // target is the first validation input, and no target is in both.
+      if (sequences < 2) too_short(key + " (with data.valid_fraction)", *stream, tokens, 2);
+      const std::int64_t wanted = std::llround(deck.data.valid_fraction * static_cast<double>(sequences));
+      range.end = sequences - std::clamp<std::int64_t>(wanted, 1, sequences - 1);
+      held_out.push_back(std::make_unique<TokenSamples>(stream, Range{range.end, sequences}, tokens, vocab));
+    }
+    sizes.push_back(range.size());
+    trained.push_back(std::make_unique<TokenSamples>(stream, range, tokens, vocab));
   }
-  train_ = std::make_unique<TokenSamples>(std::move(train), trained, tokens, vocab);
-  finish(deck, facts);
+  if (valid) {
+    const std::int64_t sequences = whole_sequences(*valid, tokens);
+    if (sequences < 1) too_short("data.valid", *valid, tokens, 1);
+    require_ids_below(*valid, vocab, part, parts);
+    facts += "valid\n" + valid->describe();
+    held_out.push_back(std::make_unique<TokenSamples>(valid, Range{0, sequences}, tokens, vocab));
+  }
+  train_ = joined(std::move(trained));
+  if (!held_out.empty()) valid_ = joined(std::move(held_out));
+  if (deck.data.mask_document_ends) {
+    masked_end_ = static_cast<std::int32_t>(deck.data.end_of_document);
+    facts += "no targets after " + std::to_string(masked_end_) + "\n";
+  }
+  finish(deck, facts, sizes);
 }
 
-void Loader::finish(const Deck& deck, const std::string& facts) {
+void Loader::finish(const Deck& deck, const std::string& facts, const std::vector<std::int64_t>& sizes) {
   global_ = deck.batch.global;
   micro_batches_ = deck.batch.micro_batches;
   eval_limit_ = deck.eval.samples;
   goldfish_ = deck.loss.goldfish;
   FOURFOLD_ASSERT(global_ >= 1 && micro_batches_ >= 1 && global_ % micro_batches_ == 0,
                   "the deck's batch is resolved before data is opened");
-  order_ = std::make_unique<SampleOrder>(deck.run.seed, train_->count());
+  order_ = std::make_unique<MixedOrder>(deck.run.seed, sizes,
+                                        sizes.size() == 1 ? std::vector<std::int64_t>{1} : deck.data.weights);
   fingerprint_.text = facts + "sequence " + std::to_string(train_->tokens()) + "\ntraining samples " +
                       std::to_string(train_->count()) + "\nvalidation samples " +
                       std::to_string(valid_ ? valid_->count() : 0) + "\nseed " + std::to_string(deck.run.seed) + "\n";
@@ -154,6 +197,7 @@ Batch Loader::micro_batch(std::int64_t cursor, std::int64_t micro_index, std::in
     train_->append(batch.samples.back(), batch);
   }
   drop_targets(goldfish_, batch);
+  if (masked_end_ >= 0) mask_after(masked_end_, batch);
   return batch;
 }
 
@@ -219,7 +263,7 @@ std::unique_ptr<Loader> open_loader(const Deck& deck, const Communicator& world)
   std::unique_ptr<Loader> loader;
   std::optional<Error> failure;
   try {
-    loader = std::make_unique<Loader>(deck);
+    loader = std::make_unique<Loader>(deck, world.rank(), world.size());
   } catch (const Error& error) {
     failure = error;
   }

@@ -4,10 +4,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.hpp"
 #include "data/batch.hpp"
-#include "data/sample_order.hpp"
+#include "data/mixture.hpp"
 #include "data/token_source.hpp"
 #include "deck/deck.hpp"
 
@@ -27,7 +28,8 @@ class Loader {
   // Opens the deck's data. `deck` is resolved: batch.global and batch.micro_batches are set.
   // Errors (Error, input): files that are missing, empty, unreadable, named twice or too short; ids beyond model.vocab;
   // data that the model kind cannot use.
-  explicit Loader(const Deck& deck);
+  // `part` of `parts` ranks: what it reads of a large stream to find ids beyond the vocabulary.
+  explicit Loader(const Deck& deck, int part = 0, int parts = 1);
   // The same on given token streams; without `valid`, data.valid_fraction cuts it off `train`.
   Loader(const Deck& deck, std::shared_ptr<const TokenSource> train,
          std::shared_ptr<const TokenSource> valid = nullptr);
@@ -45,7 +47,7 @@ class Loader {
   // Target tokens of a coordinate's samples in a step (of the whole step as 1 coordinate), known before its first
   // backward. Reads the samples where drops_targets().
   std::int64_t targets_in_step(std::int64_t cursor, std::int64_t coordinates, std::int64_t coordinate) const;
-  bool drops_targets() const { return goldfish_.k > 0; }  // in training, by loss.goldfish
+  bool drops_targets() const { return goldfish_.k > 0 || masked_end_ >= 0; }  // in training, by loss.goldfish or data
 
   // Evaluation takes the validation samples in their order, eval.samples of them (0: all), as many in a batch as in a
   // micro-batch of training; the last batch is ragged. Each sample comes once on any number of coordinates.
@@ -60,15 +62,16 @@ class Loader {
   const Fingerprint& fingerprint() const { return fingerprint_; }
 
  private:
-  void use_streams(const Deck& deck, std::shared_ptr<const TokenSource> train,
-                   std::shared_ptr<const TokenSource> valid);
-  void finish(const Deck& deck, const std::string& facts);
+  using Stream = std::shared_ptr<const TokenSource>;
+  void use_streams(const Deck& deck, const std::vector<Stream>& corpora, const Stream& valid, int part, int parts);
+  void finish(const Deck& deck, const std::string& facts, const std::vector<std::int64_t>& sizes);
 
   std::unique_ptr<Samples> train_;
   std::unique_ptr<Samples> valid_;  // null: none
-  std::unique_ptr<SampleOrder> order_;
+  std::unique_ptr<MixedOrder> order_;
   std::int64_t global_ = 0, micro_batches_ = 0, eval_limit_ = 0;
   GoldfishDeck goldfish_;
+  std::int32_t masked_end_ = -1;  // the id after which there is no target; -1: none
   Fingerprint fingerprint_;
 };
 

@@ -24,7 +24,8 @@ std::uint64_t feistel(const RandomStream& stream, int half_bits, std::uint64_t v
 
 }  // namespace
 
-SampleOrder::SampleOrder(std::uint64_t seed, std::int64_t samples) : seed_(seed), samples_(samples) {
+SampleOrder::SampleOrder(std::uint64_t seed, std::int64_t samples, std::size_t corpus)
+    : seed_(seed), stream_(corpus == 0 ? "data/order" : "data/order/" + std::to_string(corpus)), samples_(samples) {
   FOURFOLD_ASSERT(samples >= 1 && samples <= (std::int64_t{1} << 62), "an epoch holds at least one sample");
   const int bits = std::bit_width(static_cast<std::uint64_t>(samples - 1));
   half_bits_ = bits < 2 ? 1 : (bits + 1) / 2;
@@ -32,7 +33,7 @@ SampleOrder::SampleOrder(std::uint64_t seed, std::int64_t samples) : seed_(seed)
 
 std::int64_t SampleOrder::at(std::int64_t k) const {
   FOURFOLD_ASSERT(k >= 0, "samples count from 0");
-  const RandomStream stream = random_stream(seed_, "data/order", static_cast<std::uint64_t>(k / samples_));
+  const RandomStream stream = random_stream(seed_, stream_, static_cast<std::uint64_t>(k / samples_));
   std::uint64_t value = static_cast<std::uint64_t>(k % samples_);
   do {
     value = feistel(stream, half_bits_, value);

@@ -1,7 +1,5 @@
-// Text files as tokens: each byte is a token, each file is one document, followed by the end-of-document token.
+// A text file as tokens: each byte is a token; the file is one document, followed by the end-of-document token.
 #pragma once
-
-#include <vector>
 
 #include "data/mapped_file.hpp"
 #include "data/token_source.hpp"
@@ -10,10 +8,9 @@ namespace fourfold {
 
 class TextTokens : public TokenSource {
  public:
-  // `key` ("data.train") names the list in messages. Errors (Error, input): every file that cannot be used, in one go.
-  TextTokens(const std::vector<std::string>& files, const std::string& key);
+  explicit TextTokens(MappedFile file) : file_(std::move(file)) {}
 
-  std::int64_t size() const override { return first_token_.back(); }
+  std::int64_t size() const override { return static_cast<std::int64_t>(file_.bytes().size()) + 1; }
   std::int32_t largest_id() const override;
   std::string describe() const override;
   std::int64_t bytes(std::int64_t begin, std::int64_t end) const override;
@@ -21,10 +18,7 @@ class TextTokens : public TokenSource {
   void read(std::int64_t first, std::span<std::int32_t> ids) const override;
 
  private:
-  std::size_t file_of(std::int64_t position) const;
-
-  std::vector<MappedFile> files_;
-  std::vector<std::int64_t> first_token_{0};  // of each file, and the total at the end
+  MappedFile file_;
 };
 
 }  // namespace fourfold

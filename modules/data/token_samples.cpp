@@ -16,11 +16,11 @@ bool legal(std::int32_t id, std::int64_t vocab) {
   return id >= 0 && id < vocab;
 }
 
-std::string complaint(const TokenSource& source, std::int64_t position, std::int32_t id, std::int64_t vocab) {
+std::string complaint(const TokenSource& source, std::int64_t position, std::int64_t vocab) {
   const TokenPlace place = source.place(position);
   std::string text = place.file + ": document " + std::to_string(place.document) + ", position " +
-                     std::to_string(place.position) + ": id " + std::to_string(id) + " is not below model.vocab " +
-                     std::to_string(vocab);
+                     std::to_string(place.position) + ", byte " + std::to_string(place.offset) + ": id " +
+                     std::to_string(place.id) + " is not below model.vocab " + std::to_string(vocab);
   if (source.largest_id() == kEndOfDocument) {
     text += "; text as bytes needs model.vocab " + std::to_string(kByteVocab) + " (256 ends a document)";
   }
@@ -29,15 +29,16 @@ std::string complaint(const TokenSource& source, std::int64_t position, std::int
 
 }  // namespace
 
-void require_ids_below(const TokenSource& source, std::int64_t vocab) {
+void require_ids_below(const TokenSource& source, std::int64_t vocab, int scanner, int scanners) {
   if (source.largest_id() < vocab) return;
   std::array<std::int32_t, 4096> chunk;
-  for (std::int64_t first = 0; first < source.size(); first += static_cast<std::int64_t>(chunk.size())) {
-    const std::int64_t count = std::min(source.size() - first, static_cast<std::int64_t>(chunk.size()));
+  const Range mine = source.size() > kSharedScan ? part(source.size(), scanners, scanner) : Range{0, source.size()};
+  for (std::int64_t first = mine.begin; first < mine.end; first += static_cast<std::int64_t>(chunk.size())) {
+    const std::int64_t count = std::min(mine.end - first, static_cast<std::int64_t>(chunk.size()));
     const std::span<std::int32_t> ids(chunk.data(), static_cast<std::size_t>(count));
     source.read(first, ids);
     const auto bad = std::find_if(ids.begin(), ids.end(), [&](std::int32_t id) { return !legal(id, vocab); });
-    if (bad != ids.end()) fail_all(ExitCode::input, complaint(source, first + (bad - ids.begin()), *bad, vocab));
+    if (bad != ids.end()) fail_all(ExitCode::input, complaint(source, first + (bad - ids.begin()), vocab));
   }
 }
 
@@ -66,10 +67,10 @@ void TokenSamples::append(std::int64_t index, Batch& batch) const {
   // The file may have changed since the start, and a bad id would read outside the embedding table.
   for (std::size_t i = 0; i < tokens; ++i) {
     if (!legal(ids[i], vocab_)) {
-      fail_one(ExitCode::input, complaint(*source_, first + static_cast<std::int64_t>(i), ids[i], vocab_));
+      fail_one(ExitCode::input, complaint(*source_, first + static_cast<std::int64_t>(i), vocab_));
     }
     if (!legal(targets[i], vocab_)) {
-      fail_one(ExitCode::input, complaint(*source_, first + 1 + static_cast<std::int64_t>(i), targets[i], vocab_));
+      fail_one(ExitCode::input, complaint(*source_, first + 1 + static_cast<std::int64_t>(i), vocab_));
     }
   }
   ++batch.sequences;

@@ -12,6 +12,8 @@ struct TokenPlace {
   std::string file;
   std::int64_t document = 0;  // in the file
   std::int64_t position = 0;  // in the document
+  std::int64_t offset = 0;    // byte of the file; a document's end that no byte stands for: the file's size
+  std::int64_t id = 0;        // what is stored there
 };
 
 class TokenSource {
@@ -28,7 +30,8 @@ class TokenSource {
 };
 
 // Errors (Error, input): an id that is not in [0, vocab), with file, document, position, id and limit. Reads the stream
-// only where largest_id() does not settle it.
-void require_ids_below(const TokenSource& source, std::int64_t vocab);
+// only where largest_id() does not settle it; of a large stream (over kSharedScan tokens) only part `part` of `parts`.
+inline constexpr std::int64_t kSharedScan = std::int64_t{1} << 26;
+void require_ids_below(const TokenSource& source, std::int64_t vocab, int part = 0, int parts = 1);
 
 }  // namespace fourfold

@@ -87,14 +87,20 @@ struct ModelDeck {
 
 inline constexpr std::int64_t kByteVocab = 257;  // text: 256 bytes and the end of a document
 
-enum class DataKind { text, synthetic };
+enum class DataKind { files, synthetic };
+// What a file is that no known header tells: text, or bare token ids.
+enum class RawKind { text, u16, u32 };
 enum class SyntheticKind { dyadic, teacher };
 
 struct DataDeck {
-  DataKind kind = DataKind::text;
+  DataKind kind = DataKind::files;
+  RawKind raw = RawKind::text;
   std::vector<std::string> train;
+  std::vector<std::int64_t> weights;  // of each entry of `train`; empty: one stream of all of them
   std::vector<std::string> valid;  // default: the tail of `train`, by valid_fraction
   double valid_fraction = 0.0;
+  std::int64_t end_of_document = -1;  // the id; -1: not given
+  bool mask_document_ends = false;    // no training target after it
   // synthetic: samples are functions of (seed, index)
   SyntheticKind synthetic = SyntheticKind::dyadic;
   std::int64_t samples = 0;  // in one epoch

@@ -103,7 +103,7 @@ std::optional<std::string> needed_because(Need need, const Deck& deck) {
       if (kind == ModelKind::mlp) return "model.kind is mlp";
       return std::nullopt;
     case Need::text_data:
-      if (deck.data.kind == DataKind::text) return "data.kind is text";
+      if (deck.data.kind == DataKind::files) return "data.kind is files";
       return std::nullopt;
     case Need::synthetic_data:
       if (deck.data.kind == DataKind::synthetic) return "data.kind is synthetic";

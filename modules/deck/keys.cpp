@@ -131,16 +131,27 @@ std::vector<DeckKey> make_table() {
   add(choice("model.loss", "of an mlp, residual or embedding net; a transformer has cross_entropy",
              {"cross_entropy", "squared_error"}, [](auto& d) { return &d.model.loss; }));
 
-  add(choice("data.kind", "files as bytes, or samples that are functions of the seed", {"text", "synthetic"},
+  add(choice("data.kind", "files of text or tokens, or samples that are functions of the seed", {"files", "synthetic"},
              [](auto& d) { return &d.data.kind; }));
+  add(choice("data.raw", "what files are that no header tells: text, or bare ids of 16 or 32 bits (nanoGPT)",
+             {"text", "u16", "u32"}, [](auto& d) { return &d.data.raw; }));
   add(texts("data.train", "files, from the working directory", [](auto& d) { return &d.data.train; })
           .entries(1, SIZE_MAX)
           .needed(Need::text_data, "[corpus/corpus.txt]"));
+  add(integers("data.weights", between(1, 1e9), "share of each entry of data.train in the samples",
+               [](auto& d) { return &d.data.weights; })
+          .entries(1, SIZE_MAX)
+          .derived("none: the entries are one stream", "[1]"));
   add(texts("data.valid", "files for evaluation", [](auto& d) { return &d.data.valid; })
           .entries(1, SIZE_MAX)
           .derived("the tail of data.train, by data.valid_fraction", "[corpus/valid.txt]"));
   add(number("data.valid_fraction", fraction(), "of data.train held out at its end; 0: none",
              [](auto& d) { return &d.data.valid_fraction; }));
+  add(integer("data.end_of_document", between(0, kMostSize), "id that ends a document: 256 of text, 50256 of GPT-2",
+              [](auto& d) { return &d.data.end_of_document; })
+          .derived("none", "256"));
+  add(boolean("data.mask_document_ends", "in training the token after an end_of_document is no target",
+              [](auto& d) { return &d.data.mask_document_ends; }));
   add(choice("data.synthetic", "dyadic: inputs and targets in {-1, 0, 1}; teacher: a fixed random net's answers",
              {"dyadic", "teacher"}, [](auto& d) { return &d.data.synthetic; }));
   add(integer("data.samples", between(1, kMostCount), "synthetic samples in one epoch", [](auto& d) {

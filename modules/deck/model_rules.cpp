@@ -1,4 +1,5 @@
 // Rules about the model, its data and its numbers.
+#include <algorithm>
 #include <cmath>
 
 #include "deck/keys.hpp"
@@ -180,30 +181,50 @@ void data_rules(const Check& check) {
   const Deck& deck = check.deck;
   const DataDeck& data = deck.data;
   if (!check.sound({"data.kind", "model.kind"})) return;
-  const bool text = data.kind == DataKind::text;
-  if (text && takes_rows(deck.model.kind)) {
+  const bool files = data.kind == DataKind::files;
+  if (files && takes_rows(deck.model.kind)) {
     const std::string kind = deck.model.kind == ModelKind::mlp ? "mlp" : "residual";
     check.add("data.kind",
-              "text needs tokens, and model.kind " + kind + " takes none; legal for " + kind + ": synthetic");
+              "files hold tokens, and model.kind " + kind + " takes none; legal for " + kind + ": synthetic");
   }
-  if (text && !takes_rows(deck.model.kind) && check.sound({"model.vocab"}) && deck.model.vocab < kByteVocab) {
+  // Files of other names may hold token ids: what they are is seen when they are opened.
+  const auto is_text = [](const std::string& path) { return path.ends_with(".txt"); };
+  const bool text = files && data.raw == RawKind::text && std::any_of(data.train.begin(), data.train.end(), is_text);
+  if (text && !takes_rows(deck.model.kind) && check.sound({"model.vocab", "data.train", "data.raw"}) &&
+      deck.model.vocab < kByteVocab) {
     check.add("model.vocab", number(deck.model.vocab) +
                                  " is too small for text: 256 bytes and the end of a document; "
                                  "legal: 257 or more; nearest: 257");
   }
-  const bool teacher = !text && data.synthetic == SyntheticKind::teacher;
+  const bool teacher = !files && data.synthetic == SyntheticKind::teacher;
   if (teacher && !takes_rows(deck.model.kind) && check.sound({"data.synthetic"})) {
     check.add("data.synthetic", "teacher is for model.kind mlp or residual; legal for tokens: dyadic");
   }
   const bool both = !data.valid.empty() && data.valid_fraction > 0;
-  if (text && both && check.sound({"data.valid", "data.valid_fraction"})) {
+  if (files && both && check.sound({"data.valid", "data.valid_fraction"})) {
     check.add("data.valid_fraction", "holds out a part of data.train, but data.valid is given too; take one away");
   }
-  const bool validation = text ? !data.valid.empty() || data.valid_fraction > 0 : data.valid_samples > 0;
+  if (files && check.sound({"data.weights", "data.train"}) && !data.weights.empty() &&
+      data.weights.size() != data.train.size()) {
+    check.add("data.weights", number(static_cast<std::int64_t>(data.weights.size())) + " weights for " +
+                                  number(static_cast<std::int64_t>(data.train.size())) +
+                                  " entries of data.train; give each entry one, or take the key away");
+  }
+  if (check.sound({"data.mask_document_ends", "data.end_of_document"}) && data.mask_document_ends &&
+      data.end_of_document < 0) {
+    check.add("data.mask_document_ends",
+              "needs data.end_of_document, the id that ends a document: 256 of text, 50256 of GPT-2");
+  }
+  if (check.sound({"data.end_of_document", "model.vocab"}) && data.end_of_document >= deck.model.vocab &&
+      deck.model.vocab > 0) {
+    check.add("data.end_of_document", number(data.end_of_document) + " is not below model.vocab " +
+                                          number(deck.model.vocab) + "; legal: 0 to " + number(deck.model.vocab - 1));
+  }
+  const bool validation = files ? !data.valid.empty() || data.valid_fraction > 0 : data.valid_samples > 0;
   if (check.sound({"eval.every", "data.valid", "data.valid_fraction", "data.valid_samples"}) && deck.eval.every > 0 &&
       !validation) {
     check.add("eval.every", number(deck.eval.every) + " needs data to evaluate on; give " +
-                                (text ? "data.valid_fraction (such as 0.02) or data.valid" : "data.valid_samples") +
+                                (files ? "data.valid_fraction (such as 0.02) or data.valid" : "data.valid_samples") +
                                 ", or type eval.every: 0");
   }
 }

@@ -37,6 +37,8 @@ class ListTokens : public TokenSource {
   TokenPlace place(std::int64_t position) const override {
     const auto here = tokens_.begin() + position;
     TokenPlace place{"list", std::count(tokens_.begin(), here, 256), 0};
+    place.offset = 4 * position;
+    place.id = *here;
     for (auto at = here; at != tokens_.begin() && *(at - 1) != 256; --at) ++place.position;
     return place;
   }

@@ -6,7 +6,6 @@
 #include "d0.hpp"
 #include "data/file_list.hpp"
 #include "data/loader.hpp"
-#include "data/text_tokens.hpp"
 #include "files.hpp"
 
 namespace fourfold {
@@ -84,17 +83,19 @@ TEST(DataErrors, TooShort) {
 TEST(DataErrors, IdsBeyondTheVocabulary) {
   const test::Folder folder("vocab");
   const std::string text = folder.write("a.txt", std::string(5000, 'x') + "\xe4" + std::string(100, 'x'));
-  EXPECT_EQ(open_text({text}, {}, 256), text +
-                                            ": document 0, position 5101: id 256 is not below model.vocab 256; text as "
-                                            "bytes needs model.vocab 257 (256 ends a document)");
-  EXPECT_EQ(open_text({text}, {}, 128).find(text + ": document 0, position 5000: id 228 is not below model.vocab 128"),
+  EXPECT_EQ(open_text({text}, {}, 256),
+            text +
+                ": document 0, position 5101, byte 5101: id 256 is not below model.vocab 256; text as "
+                "bytes needs model.vocab 257 (256 ends a document)");
+  EXPECT_EQ(open_text({text}, {}, 128)
+                .find(text + ": document 0, position 5000, byte 5000: id 228 is not below model.vocab 128"),
             0u);
 
   std::vector<std::int32_t> tokens = test::d0_tokens();
   tokens[7000] = 300;
   const TokenPlace place = ListTokens(tokens).place(7000);
   const std::string expected = "list: document " + std::to_string(place.document) + ", position " +
-                               std::to_string(place.position) + ": id 300 is not below model.vocab 257";
+                               std::to_string(place.position) + ", byte 28000: id 300 is not below model.vocab 257";
   // Found at the start where the source does not rule it out, and in the batch where it claims too much.
   EXPECT_EQ(message_of([&] { Loader(token_deck(32, 4, 1), std::make_shared<ListTokens>(tokens)); }), expected);
   const Loader loader(token_deck(32, 407, 1), std::make_shared<ListTokens>(tokens, 255));
@@ -102,9 +103,9 @@ TEST(DataErrors, IdsBeyondTheVocabulary) {
   tokens[7000] = 1;
   tokens[0] = 300;  // the only token that is nobody's target
   const Loader first(token_deck(32, 407, 1), std::make_shared<ListTokens>(tokens, 255));
-  EXPECT_EQ(
-      message_of([&] { first.micro_batch(0, 0, 1, 0); }, Caller::one_rank).find("list: document 0, position 0: id 300"),
-      0u);
+  EXPECT_EQ(message_of([&] { first.micro_batch(0, 0, 1, 0); }, Caller::one_rank)
+                .find("list: document 0, position 0, byte 0: id 300"),
+            0u);
   tokens[0] = 256;
   tokens[7000] = -1;
   const Loader negative(token_deck(32, 407, 1), std::make_shared<ListTokens>(tokens));
@@ -115,7 +116,7 @@ TEST(DataErrors, DataAndModelThatDoNotFit) {
   Deck deck = token_deck(32, 4, 1);
   deck.model.kind = ModelKind::mlp;
   deck.model.widths = {4, 4};
-  EXPECT_EQ(message_of([&] { Loader(deck, std::make_shared<ListTokens>(test::d0_tokens())); }).find("data.kind: text"),
+  EXPECT_EQ(message_of([&] { Loader(deck, std::make_shared<ListTokens>(test::d0_tokens())); }).find("data.kind: files"),
             0u);
   deck = token_deck(32, 4, 1);
   deck.data.kind = DataKind::synthetic;

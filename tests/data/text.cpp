@@ -1,4 +1,4 @@
-#include "data/text_tokens.hpp"
+#include "data/token_files.hpp"
 
 #include <gtest/gtest.h>
 
@@ -22,8 +22,9 @@ std::vector<std::int32_t> all_tokens(const TokenSource& source) {
 
 TEST(Text, FilesAreDocuments) {
   const test::Folder folder("text");
-  const TextTokens source({folder.write("a", "ab"), folder.write("b", "\xff"), folder.write("c", "xyz\n")},
-                          "data.train");
+  const auto joined = open_token_files({folder.write("a", "ab"), folder.write("b", "\xff"), folder.write("c", "xyz\n")},
+                                       RawKind::text, "data.train");
+  const TokenSource& source = *joined;
   const std::vector<std::int32_t> expected{'a', 'b', 256, 255, 256, 'x', 'y', 'z', '\n', 256};
   EXPECT_EQ(all_tokens(source), expected);
   EXPECT_EQ(source.describe(), "text a bytes 2\ntext b bytes 1\ntext c bytes 4\n");
@@ -57,8 +58,9 @@ TEST(Text, D0AsFiles) {
       text.clear();
     }
   }
-  const TextTokens source(expand_files({folder.path("doc*.txt")}, "data.train"), "data.train");
-  EXPECT_EQ(all_tokens(source), expected);
+  const auto source =
+      open_token_files(expand_files({folder.path("doc*.txt")}, "data.train"), RawKind::text, "data.train");
+  EXPECT_EQ(all_tokens(*source), expected);
 }
 
 TEST(Text, GlobsExpandInByteOrder) {

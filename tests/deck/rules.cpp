@@ -163,12 +163,23 @@ TEST(Rules, ParameterCountFits) {
 TEST(Rules, TextNeedsTokensAndTheirVocabulary) {
   expect_fault({"model.vocab=256"}, "model.vocab", {"256 is too small", "257 or more"});
   expect_legal({"model.vocab=257"});
+  expect_legal({"model.vocab=100", "data.train=[corpus.bin]"});  // what it holds is seen when it is opened
+  expect_legal({"model.vocab=100", "data.raw=u16"});
   expect_legal({"model.vocab=5", "data.kind=synthetic", "data.samples=8"});
-  expect_fault({"data={kind: text, train: [corpus.txt]}"}, "data.kind", {"synthetic"}, 1, kMlpDeck);
+  expect_fault({"data={kind: files, train: [corpus.txt]}"}, "data.kind", {"synthetic"}, 1, kMlpDeck);
   expect_fault({"data={kind: synthetic, synthetic: teacher, samples: 8}"}, "data.synthetic", {"mlp", "dyadic"});
   expect_legal({"data.synthetic=teacher"}, 1, kMlpDeck);
   expect_legal({"data.synthetic=teacher"}, 1, kResidualDeck);
-  expect_fault({"data={kind: text, train: [corpus.txt]}"}, "data.kind", {"residual takes none"}, 1, kResidualDeck);
+  expect_fault({"data={kind: files, train: [corpus.txt]}"}, "data.kind", {"residual takes none"}, 1, kResidualDeck);
+}
+
+TEST(Rules, CorporaAndDocuments) {
+  expect_fault({"data={train: [a.bin, b.bin], weights: [1]}"}, "data.weights", {"1 weights for 2 entries"});
+  expect_fault({"data={train: [a.bin], weights: [0]}"}, "data.weights", {"1"});
+  expect_legal({"data={train: [a.bin, b.bin], weights: [7, 3]}"});
+  expect_fault({"data.mask_document_ends=true"}, "data.mask_document_ends", {"needs data.end_of_document"});
+  expect_fault({"data.end_of_document=257"}, "data.end_of_document", {"not below model.vocab 257", "0 to 256"});
+  expect_legal({"data.mask_document_ends=true", "data.end_of_document=256"});
 }
 
 TEST(Rules, ValidationData) {

@@ -1,0 +1,131 @@
+#include "targets.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "checkpoint/safetensors.hpp"
+#include "data/llmc.hpp"
+#include "data/megatron.hpp"
+
+namespace fourfold::fuzz {
+
+namespace {
+
+void require(bool truth, const char* what) {
+  if (truth) return;
+  std::fprintf(stderr, "fuzz: %s\n", what);
+  std::abort();
+}
+
+template <class Body>
+bool taken(Body body) {
+  try {
+    body();
+    return true;
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    require(error.code() == ExitCode::input, "an error that is not the input's");
+    require(message.find("a.file") == 0, "a message that does not begin with the file");
+    require(message.find("byte ") != std::string::npos, "a message without an offset");
+    return false;
+  }
+}
+
+bool safetensors_header(std::span<const unsigned char> bytes) {
+  const std::int64_t size = static_cast<std::int64_t>(bytes.size());
+  return taken([&] {
+    const safetensors::Header header = safetensors::parse_header(bytes, size, "a.file");
+    std::int64_t at = 0;
+    for (const safetensors::Tensor& tensor : header.tensors) {
+      require(tensor.begin == at && tensor.end >= at, "tensors that do not follow one another");
+      require(tensor.elements() * tensor.type->bits == 8 * tensor.bytes(), "a tensor of another size");
+      at = tensor.end;
+    }
+    require(header.data_begin + at == size, "tensors that do not fill the file");
+  });
+}
+
+constexpr std::int64_t kBinBytes = 18;  // of the golden pair
+
+bool megatron_index(std::span<const unsigned char> bytes) {
+  return taken([&] {
+    const MegatronIndex index(bytes, "a.file", kBinBytes);
+    require(index.tokens() * token_bytes(index.type()) == kBinBytes, "tokens that do not fill the .bin");
+    for (std::int64_t token = 0; token < index.tokens() && index.documents() > 0; ++token) {
+      const std::int64_t document = index.document_of(token);
+      require(document >= 0 && document < index.documents(), "a token of no document");
+      require(index.document_begin(document) <= token && token < index.document_begin(document + 1),
+              "a token of another document");
+    }
+  });
+}
+
+bool llmc_tokens(std::span<const unsigned char> bytes) {
+  const std::int64_t size = static_cast<std::int64_t>(bytes.size());
+  return taken([&] {
+    const LlmcTokens header = parse_llmc_tokens(bytes, size, "a.file");
+    require(kLlmcHead + header.tokens * token_bytes(header.type) == size, "tokens that do not fill the file");
+  });
+}
+
+template <class Number>
+void put(std::string& bytes, Number number) {
+  bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+std::string safetensors_file(const std::string& header, std::size_t data) {
+  std::string file;
+  put(file, static_cast<std::uint64_t>(header.size()));
+  return file + header + std::string(data, 'd');
+}
+
+std::vector<std::string> safetensors_seeds() {
+  return {safetensors_file(R"({"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
+                           R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[16,20]}})",
+                           20),
+          safetensors_file(R"({"h.0.\u00e9\"":{"dtype":"F4","shape":[2,0],"data_offsets":[0,0]},)"
+                           R"("s":{"dtype":"I64","shape":[],"data_offsets":[0,8]}}   )",
+                           8),
+          safetensors_file("{}", 0)};
+}
+
+std::vector<std::string> megatron_seeds() {
+  std::vector<std::string> seeds;
+  for (const bool modes : {false, true}) {
+    std::string index("MMIDIDX\0\0", 9);
+    put(index, std::uint64_t{1});
+    put(index, std::uint8_t{8});
+    put(index, std::uint64_t{3});
+    put(index, std::uint64_t{4});
+    for (const std::int32_t length : {3, 2, 4}) put(index, length);
+    for (const std::int64_t pointer : {0, 6, 10}) put(index, pointer);
+    for (const std::int64_t document : {0, 1, 2, 3}) put(index, document);
+    if (modes) index += std::string(3, '\0');
+    seeds.push_back(index);
+  }
+  return seeds;
+}
+
+std::vector<std::string> llmc_seeds() {
+  std::vector<std::string> seeds;
+  for (const bool llama : {false, true}) {
+    std::string file;
+    for (const std::int32_t number : {llama ? kLlmcLlama3Tokens : kLlmcGpt2Tokens, llama ? 7 : 1, 4}) put(file, number);
+    file.resize(llama ? 1040 : 1032, '\0');
+    seeds.push_back(file);
+  }
+  return seeds;
+}
+
+}  // namespace
+
+const std::vector<Target>& targets() {
+  static const std::vector<Target> all{{"safetensors", safetensors_header, safetensors_seeds},
+                                       {"megatron", megatron_index, megatron_seeds},
+                                       {"llmc", llmc_tokens, llmc_seeds}};
+  return all;
+}
+
+}  // namespace fourfold::fuzz
