@@ -20,6 +20,7 @@ Run check_command(CLI::App& line);
 Run train_command(CLI::App& line);
 Run eval_command(CLI::App& line);
 Run generate_command(CLI::App& line);
+Run convert_command(CLI::App& line);
 Run inspect_command(CLI::App& line);
 
 // The arguments that every command with a deck has: DECK and key.path=value.

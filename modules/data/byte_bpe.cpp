@@ -144,7 +144,8 @@ ByteBpe::ByteBpe(const BpeTables& tables, const std::string& path)
     if (bytes->size() == 1) of_byte_[static_cast<unsigned char>((*bytes)[0])] = id;
   }
   for (std::size_t rank = 0; rank < tables.merges.size(); ++rank) {
-    const auto& [left, right] = tables.merges[rank];
+    const std::string& left = tables.merges[rank].first;
+    const std::string& right = tables.merges[rank].second;
     const auto id_of = [&](const std::string& spelling) {
       const auto found = tables.vocab.find(spelling);
       if (found == tables.vocab.end()) {

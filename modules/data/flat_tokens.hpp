@@ -21,6 +21,8 @@ class FlatTokens : public TokenSource {
 
   std::int64_t size() const override { return count_; }
   std::int32_t largest_id() const override { return largest_of(type_); }
+  const std::string& kind() const { return kind_; }
+  const MegatronIndex* index() const { return index_ ? &*index_ : nullptr; }  // null: not Megatron's
   std::string describe() const override;
   std::int64_t bytes(std::int64_t /*begin*/, std::int64_t /*end*/) const override { return 0; }  // ids spell no bytes
   TokenPlace place(std::int64_t position) const override;

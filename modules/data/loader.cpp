@@ -106,7 +106,8 @@ Loader::Loader(const Deck& deck, int part, int parts) {
   use_streams(deck, corpora, valid, part, parts);
 }
 
-Loader::Loader(const Deck& deck, std::shared_ptr<const TokenSource> train, std::shared_ptr<const TokenSource> valid) {
+Loader::Loader(const Deck& deck, std::shared_ptr<const TokenSource> train,
+               const std::shared_ptr<const TokenSource>& valid) {
   use_streams(deck, {std::move(train)}, valid, 0, 1);
 }
 

@@ -32,7 +32,7 @@ class Loader {
   explicit Loader(const Deck& deck, int part = 0, int parts = 1);
   // The same on given token streams; without `valid`, data.valid_fraction cuts it off `train`.
   Loader(const Deck& deck, std::shared_ptr<const TokenSource> train,
-         std::shared_ptr<const TokenSource> valid = nullptr);
+         const std::shared_ptr<const TokenSource>& valid = nullptr);
 
   std::int64_t samples() const { return order_->samples(); }  // of one epoch
   // Sample number k of the run: its number in the training set.

@@ -10,6 +10,9 @@ class TextTokens : public TokenSource {
  public:
   explicit TextTokens(MappedFile file) : file_(std::move(file)) {}
 
+  const std::string& path() const { return file_.path(); }
+  std::span<const unsigned char> text() const { return file_.bytes(); }
+
   std::int64_t size() const override { return static_cast<std::int64_t>(file_.bytes().size()) + 1; }
   std::int32_t largest_id() const override;
   std::string describe() const override;

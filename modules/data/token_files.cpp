@@ -131,8 +131,8 @@ std::unique_ptr<TokenSource> open_one(const std::string& path, RawKind raw) {
 
 }  // namespace
 
-std::shared_ptr<const TokenSource> open_token_files(const std::vector<std::string>& files, RawKind raw,
-                                                    const std::string& key) {
+std::vector<std::unique_ptr<TokenSource>> open_token_parts(const std::vector<std::string>& files, RawKind raw,
+                                                           const std::string& key) {
   std::vector<std::unique_ptr<TokenSource>> parts;
   std::set<std::string> stems;
   std::string faults;
@@ -148,7 +148,12 @@ std::shared_ptr<const TokenSource> open_token_files(const std::vector<std::strin
     }
   }
   if (!faults.empty()) fail_all(ExitCode::input, faults);
-  return std::make_shared<JoinedTokens>(std::move(parts));
+  return parts;
+}
+
+std::shared_ptr<const TokenSource> open_token_files(const std::vector<std::string>& files, RawKind raw,
+                                                    const std::string& key) {
+  return std::make_shared<JoinedTokens>(open_token_parts(files, raw, key));
 }
 
 JoinedTokens::JoinedTokens(std::vector<std::unique_ptr<TokenSource>> parts) : parts_(std::move(parts)) {

@@ -19,6 +19,10 @@ namespace fourfold {
 std::shared_ptr<const TokenSource> open_token_files(const std::vector<std::string>& files, RawKind raw,
                                                     const std::string& key);
 
+// The same, file by file.
+std::vector<std::unique_ptr<TokenSource>> open_token_parts(const std::vector<std::string>& files, RawKind raw,
+                                                           const std::string& key);
+
 // Streams one after another, as one.
 class JoinedTokens : public TokenSource {
  public:

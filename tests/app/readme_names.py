@@ -58,6 +58,9 @@ helps = {"": output(fourfold, "--help").stdout}
 commands = re.findall(r"^  ([a-z]+) {2,}", helps[""].split("Subcommands:")[1], re.M)
 for command in commands:
     helps[command] = output(fourfold, command, "--help").stdout
+    if "Subcommands:" in helps[command]:  # convert data
+        for part in re.findall(r"^  ([a-z]+) {2,}", helps[command].split("Subcommands:")[1], re.M):
+            helps[command] += output(fourfold, command, part, "--help").stdout
 
 
 def options_of(text):

@@ -1,0 +1,185 @@
+// Token files that are written: golden bytes and digests, text to both formats, merging, splitting, and back.
+#include "data/convert.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "base/error.hpp"
+#include "d0.hpp"
+#include "data/token_files.hpp"
+#include "data/token_writer.hpp"
+#include "files.hpp"
+
+namespace fourfold {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+using test::read_all;
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::input);
+    return error.what();
+  }
+  return "no error";
+}
+
+class Convert : public testing::Test {
+ protected:
+  const test::Folder folder_{"convert"};
+
+  std::string write_megatron(const std::string& name, const std::vector<Ids>& documents,
+                             TokenType type = TokenType::u16) {
+    MegatronWriter writer(folder_.path(name), type);
+    for (const Ids& ids : documents) {
+      writer.add_sequence(ids);
+      writer.end_document();
+    }
+    writer.finish();
+    return folder_.path(name);
+  }
+  Ids read(const std::vector<std::string>& files, RawKind raw = RawKind::text) const {
+    const auto source = open_token_files(files, raw, "x");
+    Ids ids(static_cast<std::size_t>(source->size()));
+    source->read(0, ids);
+    return ids;
+  }
+  ConvertOptions options(const std::vector<std::string>& inputs, const std::string& stem,
+                         TokenFormat to = TokenFormat::megatron) const {
+    ConvertOptions of;
+    of.inputs = inputs;
+    of.stem = folder_.path(stem);
+    of.to = to;
+    return of;
+  }
+};
+
+TEST_F(Convert, GoldenFiles) {
+  write_megatron("a", {{10, 11, 12}, {20, 21}, {30, 31, 32, 33}});
+  EXPECT_EQ(read_all(folder_.path("a.bin")), test::from_hex("0a 00 0b 00 0c 00 14 00 15 00 1e 00 1f 00 20 00 21 00"));
+  EXPECT_EQ(read_all(folder_.path("a.idx")),
+            test::from_hex("4d 4d 49 44 49 44 58 00 00 01 00 00 00 00 00 00 00 08 03 00 00 00 00 00 00 00 "
+                           "04 00 00 00 00 00 00 00 03 00 00 00 02 00 00 00 04 00 00 00 "
+                           "00 00 00 00 00 00 00 00 06 00 00 00 00 00 00 00 0a 00 00 00 00 00 00 00 "
+                           "00 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 "
+                           "03 00 00 00 00 00 00 00"));
+  LlmcWriter llmc(folder_.path("b"), TokenType::u16, 50256, 1000);
+  llmc.add_sequence(Ids{15496, 995});
+  llmc.end_document();
+  llmc.end_document();  // an empty document
+  llmc.finish();
+  EXPECT_EQ(test::sha256(folder_.path("b_000000.bin")),
+            "7a05cc473a112294269493cd45b3ab4c80bd9775cb2a74a371718f4399fb2d70");
+}
+
+TEST_F(Convert, D0HasItsDigests) {
+  std::vector<Ids> documents(1);
+  for (const std::int32_t id : test::d0_tokens()) {
+    documents.back().push_back(id);
+    if (id == 256) documents.emplace_back();
+  }
+  documents.pop_back();
+  write_megatron("d0", documents);
+  EXPECT_EQ(read_all(folder_.path("d0.bin")).size(), 26108u);
+  EXPECT_EQ(read_all(folder_.path("d0.idx")).size(), 10282u);
+  EXPECT_EQ(test::sha256(folder_.path("d0.bin")), "e485d33d85755c6cbcce5218c4d2215fba5cf0a7c744aa2cee4d7ec45e5f2bca");
+  EXPECT_EQ(test::sha256(folder_.path("d0.idx")), "3cdcb910eeece56acc5ee3b3935779111e1e66ccabf2ca64e1be18885348f49f");
+  EXPECT_EQ(read({folder_.path("d0")}), test::d0_tokens());
+  // To llm.c and back, and in parts and back: the same bytes.
+  ConvertOptions to_llmc = options({folder_.path("d0")}, "l", TokenFormat::llmc);
+  EXPECT_NE(message_of([&] { convert_data(to_llmc); }).find("needs --end-of-document ID"), std::string::npos);
+  to_llmc.end_of_document = 256;
+  to_llmc.shard_tokens = 1000;
+  EXPECT_EQ(convert_data(to_llmc).documents, 512);
+  ConvertOptions back = options({folder_.path("l_*.bin")}, "back");
+  back.end_of_document = 256;
+  EXPECT_EQ(convert_data(back).tokens, 13054);
+  ConvertOptions split = options({folder_.path("d0")}, "part");
+  split.parts = 4;
+  EXPECT_EQ(convert_data(split).files.size(), 8u);
+  convert_data(options({folder_.path("part-*")}, "merged"));
+  for (const char* name : {"back", "merged"}) {
+    for (const char* end : {".bin", ".idx"}) {
+      EXPECT_EQ(read_all(folder_.path(name + std::string(end))), read_all(folder_.path(std::string("d0") + end)))
+          << name;
+    }
+  }
+  EXPECT_EQ(read({folder_.path("l_000013.bin")}).size(), 54u);
+  for (int part = 1; part <= 4; ++part) {
+    EXPECT_NEAR(static_cast<double>(read({folder_.path("part-0000" + std::to_string(part) + "-of-00004")}).size()),
+                13054 / 4.0, 50);
+  }
+}
+
+TEST_F(Convert, IdsThatDoNotFitAreRefused) {
+  EXPECT_EQ(message_of([&] {
+              write_megatron("a", {{1}, {2, 128000}});
+            }),
+            folder_.path("a.bin") + ": document 1, position 1: id 128000 does not fit u16, which holds 0 to 65535");
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("a.bin")));
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("a.bin.tmp")));
+  write_megatron("b", {{1}, {2, 128000}}, TokenType::i32);
+  EXPECT_EQ(read({folder_.path("b")}), (Ids{1, 2, 128000}));
+  ConvertOptions small = options({folder_.path("b")}, "small");
+  small.vocab = 60000;
+  EXPECT_NE(message_of([&] { convert_data(small); }).find("document 1: id 128000 is not below --vocab 60000"),
+            std::string::npos);
+  EXPECT_EQ(megatron_type(65499), TokenType::u16);
+  EXPECT_EQ(megatron_type(65500), TokenType::i32);
+  // The width follows from the vocabulary: Llama 3's kind above 65,536.
+  ConvertOptions wide = options({folder_.path("b")}, "wide", TokenFormat::llmc);
+  wide.end_of_document = 128001;
+  convert_data(wide);
+  EXPECT_EQ(read({folder_.path("wide_000000.bin")}), (Ids{128001, 1, 128001, 2, 128000}));
+}
+
+TEST_F(Convert, Text) {
+  const std::string a = folder_.write("a.txt", "ab"), b = folder_.write("b.txt", "c\n\nde\r\n");
+  EXPECT_EQ(convert_data(options({a, b}, "m")).text_bytes, 9);
+  EXPECT_EQ(read({folder_.path("m")}), read({a, b}));  // what training on the text itself sees
+  EXPECT_NE(message_of([&] { convert_data(options({a}, "m")); }).find("m.bin is there already"), std::string::npos);
+  ConvertOptions lines = options({a, b}, "lines");
+  lines.documents = DocumentsOf::lines;
+  lines.append_end = false;
+  EXPECT_EQ(convert_data(lines).documents, 3);
+  EXPECT_EQ(read({folder_.path("lines")}), (Ids{'a', 'b', 'c', 'd', 'e'}));
+  convert_data(options({a, b}, "l", TokenFormat::llmc));
+  EXPECT_EQ(read({folder_.path("l_000000.bin")}), (Ids{256, 'a', 'b', 256, 'c', '\n', '\n', 'd', 'e', '\r', '\n'}));
+  ConvertOptions json =
+      options({folder_.write("c.jsonl", "{\"text\": \"x\\u00e9\", \"n\": 1}\n\n{\"text\": \"\"}\n")}, "j");
+  json.documents = DocumentsOf::jsonl;
+  EXPECT_EQ(convert_data(json).documents, 2);
+  EXPECT_EQ(read({folder_.path("j")}), (Ids{'x', 0xc3, 0xa9, 256, 256}));
+  json.json_key = "body";
+  json.stem = folder_.path("k");
+  EXPECT_NE(message_of([&] { convert_data(json); }).find("c.jsonl: byte 0: the line has no text \"body\""),
+            std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("k.bin")));
+}
+
+TEST_F(Convert, BareIdsAndSequences) {
+  const std::string ids = folder_.write("n.bin", test::from_hex("01 00 02 00 09 00 09 00 03 00"));
+  ConvertOptions bare = options({ids}, "m");
+  bare.raw = RawKind::u16;
+  bare.end_of_document = 9;
+  EXPECT_EQ(convert_data(bare).documents, 3);
+  EXPECT_EQ(read({folder_.path("m")}), (Ids{1, 2, 9, 9, 3, 9}));
+  // Documents of several sequences stay so.
+  MegatronWriter writer(folder_.path("s"), TokenType::u16);
+  writer.add_sequence(Ids{1, 2});
+  writer.add_sequence(Ids{3});
+  writer.end_document();
+  writer.end_document();
+  writer.finish();
+  convert_data(options({folder_.path("s")}, "t"));
+  EXPECT_EQ(read_all(folder_.path("t.idx")), read_all(folder_.path("s.idx")));
+  ConvertOptions parts = options({folder_.path("s")}, "u");
+  parts.parts = 9;
+  EXPECT_NE(message_of([&] { convert_data(parts); }).find("ask for fewer --parts"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace fourfold
