@@ -7,6 +7,7 @@
 
 #include "base/trace.hpp"
 #include "comm/launch.hpp"
+#include "deck/deck.hpp"
 #include "tensor/tensor.hpp"
 
 namespace fourfold {
@@ -18,8 +19,10 @@ class Devices {
   explicit Devices(const Communicator& world);
 
   std::unique_ptr<Kokkos::ScopeGuard> start_kokkos() const;
-  // Collectives know the device and take their own buffers from the pool for the life of the result. All ranks.
-  std::shared_ptr<void> attach(const Launch& launch, Pool& pool) const;
+  // Collectives know the device and take their own buffers from the pool for the life of the result; on cores the
+  // pool's memory is shared with the node's other ranks, where `shared` allows it. All ranks. Errors: Error of all
+  // ranks (launch) where it is `on` and cannot be.
+  std::shared_ptr<void> attach(const Launch& launch, Pool& pool, SharedMemoryUse shared) const;
   // Regions of the trace, for Kokkos' tools (and Nsight).
   static RegionHooks region_hooks();
 

@@ -36,7 +36,7 @@ std::unique_ptr<Kokkos::ScopeGuard> Devices::start_kokkos() const {
   return std::make_unique<Kokkos::ScopeGuard>(Kokkos::InitializationSettings().set_device_id(device_));
 }
 
-std::shared_ptr<void> Devices::attach(const Launch& launch, Pool& pool) const {
+std::shared_ptr<void> Devices::attach(const Launch& launch, Pool& pool, SharedMemoryUse /*shared*/) const {
   launch.set_device(make_cuda_device(device_, !shared_),
                     [&pool](std::int64_t bytes) { return pool.take(MemoryTag::buffers, bytes); });
   log_info("GPUs: one a rank" + std::string(shared_ ? ", some shared" : "") + "; " + launch.device_summary());

@@ -93,7 +93,7 @@ int run_job(const DeckArguments& arguments, Purpose purpose,
     // 4. Memory and communicators.
     MemoryLedger memory;
     Pool pool(memory);
-    const auto attached = devices.attach(launch, pool);
+    const auto attached = devices.attach(launch, pool, deck->comm.shared_memory);
     const GridComms comms(world, process_grid(*deck), rank_groups(*deck, plan_pipeline(*deck)));
 
     // 5. The work.

@@ -7,7 +7,9 @@
 #include <Kokkos_Core.hpp>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "comm/agree.hpp"
 #include "comm/launch.hpp"
@@ -72,6 +74,14 @@ int main(int argc, char** argv) {
   const fourfold::Launch launch(&argc, &argv);
   const Kokkos::ScopeGuard kokkos(argc, argv);
   the_launch = &launch;
+  // As the program does, but from the first byte on, for tests are small. FOURFOLD_TEST_SHARED_MEMORY=off: without.
+  const char* shared = std::getenv("FOURFOLD_TEST_SHARED_MEMORY");
+  if (shared == nullptr || std::strcmp(shared, "off") != 0) {
+    const std::string problem = launch.share_memory();
+    if (!problem.empty() && launch.world().rank() == 0)
+      std::printf("NOT TESTED: no shared memory: %s\n", problem.c_str());
+    launch.share_from(1);
+  }
   const fourfold::Communicator& world = launch.world();
   auto& listeners = testing::UnitTest::GetInstance()->listeners();
   listeners.Append(new HangWatch(world.rank()));

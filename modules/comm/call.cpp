@@ -56,12 +56,23 @@ bool Call::message_needs_staging(const Communicator& group, const void* data) {
   return !group.state_->mpi_moves_device_memory && on_device(group, data);
 }
 
+// A group of emulated nodes is one between nodes, wherever its ranks are.
+std::shared_ptr<SharedGroup> Call::shared_group(const Communicator& group, const void* data, std::int64_t bytes) {
+  const bool shared = group.shared_ != nullptr && !group.between_nodes() && bytes >= group.state_->share_from &&
+                      !on_device(group, data);
+  return shared ? group.shared_ : nullptr;
+}
+
 std::shared_ptr<Device> Call::device_of(const Communicator& group) {
   return group.state_->device;
 }
 
 ScratchPool::Lease Call::host_scratch(const Communicator& group, std::int64_t bytes) {
   return group.state_->scratch.take(bytes);
+}
+
+ScratchPool::Lease Call::scratch_beside(const Communicator& group, const void* data, std::int64_t bytes) {
+  return on_device(group, data) ? group.state_->device_scratch.take(bytes) : group.state_->scratch.take(bytes);
 }
 
 void Call::copy_bytes(const Communicator& group, const void* from, void* to, std::int64_t bytes) {
@@ -131,19 +142,19 @@ void Call::check(int code) const {
   check_mpi(code, operation_name(key_.operation).data(), key_.group, rank_, size_);
 }
 
-// With a virtual clock this rank's notices go out while it waits.
+// While it waits, this rank works on what others wait for in shared memory; with a virtual clock its notices go out.
 void Call::complete(MPI_Request& request, MPI_Status& status) const {
-  if (!state_->clock.emulates()) {
-    check(MPI_Wait(&request, &status));
-    return;
-  }
   int done = 0;
-  while (true) {
+  while (state_->clock.emulates() || advance_shared(*state_)) {
     check(MPI_Test(&request, &done, &status));
     if (done != 0) return;
-    state_->channels.progress();
+    if (state_->clock.emulates()) {
+      advance_shared(*state_);
+      state_->channels.progress();
+    }
     sched_yield();
   }
+  check(MPI_Wait(&request, &status));
 }
 
 void Call::finish() {
@@ -152,6 +163,11 @@ void Call::finish() {
   if (virtual_ == nullptr) return;
   state_->ledger.add_virtual(key_, state_->channels.wait(*virtual_));
   virtual_.reset();
+}
+
+void Call::finish_shared() {
+  state_->ledger.add_shared(key_, sent_bytes_);
+  finish();
 }
 
 // With a virtual clock this rank's notices go out while it waits.

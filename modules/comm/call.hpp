@@ -5,8 +5,10 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/timer.hpp"
@@ -16,6 +18,7 @@
 #include "comm/ledger.hpp"
 #include "comm/mpi_handle.hpp"
 #include "comm/scratch.hpp"
+#include "comm/shared_group.hpp"
 
 namespace fourfold {
 
@@ -82,7 +85,11 @@ class Call {
   // has no DeviceGroup. The same for a message, which MPI may be able to move as it is.
   static bool needs_staging(const Communicator& group, const void* data);
   static bool message_needs_staging(const Communicator& group, const void* data);
+  // The group whose ranks read each other's buffers for an operation on `bytes` bytes; null where it goes through MPI.
+  static std::shared_ptr<SharedGroup> shared_group(const Communicator& group, const void* data, std::int64_t bytes);
   static std::shared_ptr<Device> device_of(const Communicator& group);
+  // In the memory that `data` is in.
+  static ScratchPool::Lease scratch_beside(const Communicator& group, const void* data, std::int64_t bytes);
   static ScratchPool::Lease host_scratch(const Communicator& group, std::int64_t bytes);
   // From and to whichever memory.
   template <class T>
@@ -133,6 +140,8 @@ class Call {
   void wait();
   // The end of the operation: wait(), then the clock moves to the virtual end.
   void finish();
+  // The same for one that ranks worked on in each other's memory.
+  void finish_shared();
   void check(int code) const;
 
  private:
@@ -172,6 +181,16 @@ class Call {
   std::vector<MPI_Request> requests_;
   std::vector<Expected> expected_;
 };
+
+// Ends an operation that its group works on in shared memory.
+inline Pending ends(std::shared_ptr<Call> call, std::shared_ptr<SharedGroup> group,
+                    std::shared_ptr<SharedOperation> operation) {
+  return Pending([call = std::move(call), group = std::move(group), operation = std::move(operation)] {
+    const Call::Timed waiting(*call);
+    group->wait(*operation);
+    call->finish_shared();
+  });
+}
 
 // Tags of this module's own messages, above those of start_send (< 2^15). Each of those has one for the notice of the
 // virtual clock.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "base/error.hpp"
 #include "comm/gather_scatter.hpp"
@@ -51,6 +52,21 @@ Pending start_all_gather(const Communicator& group, std::span<const T> mine, std
     device->all_gather(kWireNumber<T>, mine.data(), all.data(), sizes);
     call->queued();
     return waits_for(call);
+  }
+  const std::int64_t bytes = total * static_cast<std::int64_t>(sizeof(T));
+  if (const auto shared = Call::shared_group(group, all.data(), bytes)) {
+    const std::vector<std::int64_t> parts(sizes.begin(), sizes.end());
+    // An empty part has an address that nobody reads.
+    auto gather = shared->start(mine.empty() ? all.data() : mine.data(), bytes,
+                                [all, parts, rank](const std::vector<std::byte*>& buffers) {
+                                  T* to = all.data();
+                                  for (std::size_t r = 0; r < parts.size(); ++r) {
+                                    const T* from = reinterpret_cast<const T*>(buffers[r]);
+                                    if (r != rank || from != to) copy_elements(from, to, parts[r]);
+                                    to += parts[r];
+                                  }
+                                });
+    if (gather != nullptr) return ends(call, shared, gather);
   }
   auto slices = std::make_shared<Slices>(sizes, 0, over_limit<T>(*call, total) ? 0 : total);
   post_gather<T>(*call, mine, all, sizes, *slices);

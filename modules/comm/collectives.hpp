@@ -66,6 +66,12 @@ template <class T>
 Pending start_reduce_scatter_sum(const Communicator& group, std::span<const T> all, std::span<T> mine,
                                  std::span<const std::int64_t> sizes, Summation summation, Phase phase);
 
+// The same for parts of mine.size() elements each of which part r begins at `all` + r `stride`. `mine` may be this
+// rank's part itself.
+template <class T>
+Pending start_reduce_scatter_slices(const Communicator& group, const T* all, std::int64_t stride, std::span<T> mine,
+                                    Summation summation, Phase phase);
+
 template <class T>
 void broadcast(const Communicator& group, std::span<T> data, int root, Phase phase);
 

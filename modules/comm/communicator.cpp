@@ -9,6 +9,7 @@
 #include "comm/device.hpp"
 #include "comm/mpi_check.hpp"
 #include "comm/mpi_handle.hpp"
+#include "comm/shared_group.hpp"
 
 namespace fourfold {
 
@@ -70,6 +71,7 @@ std::vector<int> nodes_of(const Communicator& parent, const std::vector<int>& ra
 Communicator::Communicator(const Communicator& parent, const std::vector<int>& ranks, std::string name)
     : Communicator(make_handle(parent, ranks, name), name, nodes_of(parent, ranks), parent.state_) {
   make_device_group();
+  make_shared_group();
 }
 
 Communicator::Communicator(std::shared_ptr<const MpiHandle> handle, std::string name, std::vector<int> nodes,
@@ -89,6 +91,12 @@ void Communicator::make_device_group() {
   });
 }
 
+// Where the launch shares memory; collective over the members.
+void Communicator::make_shared_group() {
+  shared_.reset();  // not known while the members tell each other
+  shared_ = SharedGroup::make(*this, *state_);
+}
+
 void Communicator::set_nodes(std::vector<int> nodes) {
   nodes_ = std::move(nodes);
   between_nodes_ = std::any_of(nodes_.begin(), nodes_.end(), [&](int node) { return node != nodes_.front(); });
@@ -98,6 +106,7 @@ void Communicator::set_nodes(std::vector<int> nodes) {
 Communicator::Communicator(Communicator&& other) noexcept
     : handle_(std::move(other.handle_)),
       device_(std::move(other.device_)),
+      shared_(std::move(other.shared_)),
       rank_(std::exchange(other.rank_, 0)),
       size_(std::exchange(other.size_, 0)),
       name_(std::move(other.name_)),
@@ -108,6 +117,7 @@ Communicator::Communicator(Communicator&& other) noexcept
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   if (this != &other) {
     device_ = std::move(other.device_);
+    shared_ = std::move(other.shared_);
     handle_ = std::move(other.handle_);
     rank_ = std::exchange(other.rank_, 0);
     size_ = std::exchange(other.size_, 0);
@@ -140,6 +150,7 @@ void Communicator::set_trace(Trace* trace) const {
 Communicator Communicator::alias(std::string name) const {
   Communicator other(handle_, std::move(name), nodes_, state_);
   other.device_ = device_;
+  other.shared_ = shared_;
   return other;
 }
 

@@ -10,6 +10,7 @@ namespace fourfold {
 
 class CommLedger;
 class DeviceGroup;
+class SharedGroup;
 class Trace;
 class VirtualClock;
 struct CommState;  // comm/comm_state.hpp
@@ -43,16 +44,19 @@ class Communicator {
  private:
   friend class Launch;
   friend class GridComms;
-  friend class Call;  // comm/call.hpp
+  friend class Call;         // comm/call.hpp
+  friend class SharedGroup;  // comm/shared_group.hpp
   // `nodes[r]`: node of member r.
   Communicator(std::shared_ptr<const MpiHandle> handle, std::string name, std::vector<int> nodes, CommState* state);
   void set_nodes(std::vector<int> nodes);
   void make_device_group();
+  void make_shared_group();
   // The same members under another name, on the same MPI communicator.
   Communicator alias(std::string name) const;
 
   std::shared_ptr<const MpiHandle> handle_;  // shared with aliases only
   std::shared_ptr<DeviceGroup> device_;      // likewise; where the launch has a device and it has groups
+  std::shared_ptr<SharedGroup> shared_;      // likewise; where its ranks read each other's memory
   int rank_ = 0;
   int size_ = 1;
   std::string name_;

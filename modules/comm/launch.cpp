@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <new>
+#include <span>
 #include <vector>
 
 #include "base/timer.hpp"
@@ -153,6 +156,7 @@ Launch::Launch(int* argc, char*** argv) {
 
   state_ = std::make_unique<CommState>();
   const std::vector<int> nodes = find_nodes(MPI_COMM_WORLD, rank, size);
+  state_->real_node = nodes[static_cast<std::size_t>(rank)];
   const auto duplicate = [&](const char* name) {
     MPI_Comm comm = MPI_COMM_NULL;
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup", name, rank, size);
@@ -198,6 +202,58 @@ std::string Launch::device_summary() const {
                                      : "none") +
          "; messages: " +
          (state_->mpi_moves_device_memory ? "MPI moves the devices' memory" : "through the host's memory");
+}
+
+std::string Launch::share_memory() const {
+  struct Card {
+    SharedMemory::Place place;
+    std::int64_t word = 0;
+    std::int32_t node = 0;
+  };
+  if (state_->shared_memory != nullptr) return {};
+  const auto ranks = static_cast<std::size_t>(world_->size());
+  auto memory = std::make_shared<SharedMemory>();
+  std::string problem;
+  Card mine;
+  mine.node = state_->real_node;
+  mine.word = now_ns() ^ (std::int64_t{world_->rank()} << 48);  // a process of another name space has another one there
+  const SharedMemory::Block block = memory->take(sizeof mine.word);
+  if (block != nullptr) {
+    std::memcpy(block.get(), &mine.word, sizeof mine.word);
+    mine.place = memory->find(block.get());
+  } else {
+    problem = memory->refusal();
+  }
+  std::vector<Card> cards(ranks);
+  const std::vector<std::int64_t> sizes(ranks, sizeof(Card));
+  all_gather<std::byte>(*world_, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(cards)), sizes,
+                        Phase::setup);
+  bool neighbours = false;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    if (static_cast<int>(r) == world_->rank() || cards[r].node != mine.node || !cards[r].place.shared()) continue;
+    neighbours = true;
+    const std::byte* word = memory->address(cards[r].place);
+    const std::string reason = word == nullptr                                                ? std::strerror(errno)
+                               : std::memcmp(word, &cards[r].word, sizeof cards[r].word) == 0 ? ""
+                                                                                              : "another process";
+    if (!reason.empty()) problem = "memory of rank " + std::to_string(r) + ": " + reason;
+  }
+  barrier(*world_, Phase::setup);  // all have looked
+  const std::vector<std::string> problems = gather_strings(*world_, problem);
+  for (const std::string& each : problems) problem = problem.empty() ? each : problem;
+  problem = broadcast_string(*world_, problem);
+  if (!problem.empty() || !agree_any(*world_, neighbours)) return problem;
+  state_->shared_memory = std::move(memory);
+  world_->make_shared_group();
+  return {};
+}
+
+const std::shared_ptr<SharedMemory>& Launch::shared_memory() const {
+  return state_->shared_memory;
+}
+
+void Launch::share_from(std::int64_t bytes) const {
+  state_->share_from = bytes;
 }
 
 void Launch::emulate_nodes(std::int64_t ranks_per_node) const {

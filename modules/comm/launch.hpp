@@ -10,6 +10,7 @@
 #include "comm/communicator.hpp"
 #include "comm/device.hpp"
 #include "comm/scratch.hpp"
+#include "comm/shared_memory.hpp"
 #include "machine/machine.hpp"
 
 namespace fourfold {
@@ -40,6 +41,15 @@ class Launch {
   void set_device(std::shared_ptr<Device> device, ScratchPool::Allocate allocate) const;
   // "collectives: NCCL; messages: through the host's memory": what set_device came to.
   std::string device_summary() const;
+  // From now on the ranks of a node read and write each other's memory for collectives on buffers that all members took
+  // from shared_memory(): of the world, unless its ranks are on several nodes, and of communicators made from now on.
+  // Same order of additions, ledger and virtual clock as without. All ranks. Returns why it cannot be, on all ranks the
+  // same; empty where it can, or where each node has one rank.
+  std::string share_memory() const;
+  // Null: they do not.
+  const std::shared_ptr<SharedMemory>& shared_memory() const;
+  // The bytes of the smallest operation for which they do. All ranks. For tests of small ones and of none.
+  void share_from(std::int64_t bytes) const;
   // The topology of a machine file in place of the real one: nodes of `ranks_per_node` ranks, filled one after the
   // other (node_of, between_nodes, the ledger). For the world and communicators made of it from now on.
   void emulate_nodes(std::int64_t ranks_per_node) const;

@@ -25,6 +25,7 @@ CommSums& CommSums::operator+=(const CommSums& other) {
   ring_bytes += other.ring_bytes;
   messages += other.messages;
   bytes_between_nodes += other.bytes_between_nodes;
+  bytes_shared += other.bytes_shared;
   seconds += other.seconds;
   virtual_time += other.virtual_time;
   return *this;
@@ -40,6 +41,7 @@ void CommLedger::record(const CommKey& key, std::int64_t elements, std::int64_t 
                          .ring_bytes = ring_bytes,
                          .messages = messages,
                          .bytes_between_nodes = between_nodes ? ring_bytes : 0,
+                         .bytes_shared = 0,
                          .seconds = 0,
                          .virtual_time = 0};
 }

@@ -44,6 +44,7 @@ struct CommSums {
   std::int64_t ring_bytes = 0;
   std::int64_t messages = 0;             // sent by this rank, see above
   std::int64_t bytes_between_nodes = 0;  // the part of ring_bytes that groups with members on several nodes moved
+  std::int64_t bytes_shared = 0;         // the part of ring_bytes for which ranks read each other's memory, without MPI
   double seconds = 0;                    // exposed: inside blocking calls, starts and waits
   Picoseconds virtual_time = 0;          // exposed on the virtual clock
   CommSums& operator+=(const CommSums& other);
@@ -54,6 +55,7 @@ class CommLedger {
   void record(const CommKey& key, std::int64_t elements, std::int64_t element_size, std::int64_t ring_elements,
               std::int64_t messages, bool between_nodes);
   void add_seconds(const CommKey& key, double seconds) { sums_[key].seconds += seconds; }
+  void add_shared(const CommKey& key, std::int64_t ring_bytes) { sums_[key].bytes_shared += ring_bytes; }
   void add_virtual(const CommKey& key, Picoseconds time) { sums_[key].virtual_time += time; }
 
   const std::map<CommKey, CommSums>& sums() const { return sums_; }

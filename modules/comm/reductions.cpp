@@ -18,6 +18,24 @@ std::vector<std::int64_t> equal_parts(std::int64_t count, int parts) {
   return sizes;
 }
 
+constexpr std::int64_t kBlock = 512;  // of additions: what fits in the first-level cache
+
+// Rank 0's contribution plus rank 1's plus ..., in this order for every element, block by block: `terms(r)` points to
+// rank r's, `put(begin, block, count)` takes each block of sums.
+template <class T, class Terms, class Put>
+void add_in_rank_order(int ranks, std::int64_t count, const Terms& terms, const Put& put) {
+  std::array<T, kBlock> block;
+  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+    const std::int64_t now = std::min(kBlock, count - begin);
+    copy_elements<T>(terms(0) + begin, block.data(), now);
+    for (int r = 1; r < ranks; ++r) {
+      const T* term = terms(r) + begin;
+      for (std::int64_t i = 0; i < now; ++i) block[static_cast<std::size_t>(i)] += term[i];
+    }
+    put(begin, block.data(), now);
+  }
+}
+
 // Pairwise exchange of parts: each rank receives the others' contributions to its own part, and adds them at the end.
 template <class T>
 class PairwiseSum {
@@ -42,20 +60,11 @@ class PairwiseSum {
     }
   }
 
-  // After call.wait(): rank 0's contribution plus rank 1's plus ..., in this order for every element. `sum` may be the
-  // own part itself.
+  // After call.wait(). `sum` may be the own part itself.
   void add(T* sum) const {
-    constexpr std::int64_t kBlock = 512;
-    std::array<T, kBlock> block;
-    for (std::int64_t begin = 0; begin < count_; begin += kBlock) {
-      const std::int64_t count = std::min(kBlock, count_ - begin);
-      copy_elements(contribution(0) + begin, block.data(), count);
-      for (int r = 1; r < size_; ++r) {
-        const T* term = contribution(r) + begin;
-        for (std::int64_t i = 0; i < count; ++i) block[static_cast<std::size_t>(i)] += term[i];
-      }
-      copy_elements(block.data(), sum + begin, count);
-    }
+    add_in_rank_order<T>(
+        size_, count_, [this](int r) { return contribution(r); },
+        [sum](std::int64_t begin, const T* block, std::int64_t count) { copy_elements(block, sum + begin, count); });
   }
 
  private:
@@ -115,53 +124,38 @@ void record_all_reduce(Call& call, std::int64_t count) {
                .messages = 2 * (call.size() - 1)});
 }
 
-template <class T>
-Pending start_all_reduce(const Communicator& group, std::span<T> data, MPI_Op op, Phase phase) {
-  const auto count = static_cast<std::int64_t>(data.size());
-  auto call = std::make_shared<Call>(group, Operation::all_reduce, phase);
-  const Call::Timed timed(*call);
-  record_all_reduce<T>(*call, count);
-  const auto finish = [call] {
+// What ends an operation that was started.
+using Finish = std::function<void()>;
+
+Finish finish_of(const std::shared_ptr<Call>& call) {
+  return [call] {
     const Call::Timed waiting(*call);
     call->finish();
   };
-  if (DeviceGroup* device = call->device(data.data())) {
-    device->all_reduce(kWireNumber<T>, data.data(), count,
-                       op == MPI_SUM ? DeviceGroup::Reduce::sum : DeviceGroup::Reduce::max);
-    call->queued();
-    return Pending(finish);
-  }
+}
+
+// MPI's own.
+template <class T>
+Finish post_all_reduce(const std::shared_ptr<Call>& call, std::span<T> data, MPI_Op op) {
+  const auto count = static_cast<std::int64_t>(data.size());
   // A multiple of the ranks, so that the pieces' parts add up to the whole's.
-  const std::int64_t most = call->chunk(sizeof(T), group.size());
+  const std::int64_t most = call->chunk(sizeof(T), call->size());
   for (std::int64_t begin = 0; begin < count; begin += most) {
     const auto now = static_cast<int>(std::min(most, count - begin));
     call->post([&](MPI_Request* request) {
       return MPI_Iallreduce(MPI_IN_PLACE, data.data() + begin, now, mpi_type<T>(), op, call->comm(), request);
     });
   }
-  return Pending(finish);
+  return finish_of(call);
 }
 
 template <class T>
-Pending start_pairwise_all_reduce(const Communicator& group, std::span<T> data, Phase phase) {
+Finish post_pairwise_all_reduce(const std::shared_ptr<Call>& call, std::span<T> data) {
   const auto count = static_cast<std::int64_t>(data.size());
-  auto call = std::make_shared<Call>(group, Operation::all_reduce, phase);
-  const Call::Timed timed(*call);
-  const std::vector<std::int64_t> sizes = equal_parts(count, group.size());
-  const auto rank = static_cast<std::size_t>(group.rank());
-  record_all_reduce<T>(*call, count);
-  if (DeviceGroup* device = call->device(data.data())) {
-    T* own = data.data() + offsets_of(sizes)[rank];
-    auto received = queue_pairwise_sum<T>(*call, *device, data, sizes, own);
-    device->all_gather(kWireNumber<T>, own, data.data(), sizes);
-    call->queued();
-    return Pending([call, received] {
-      const Call::Timed waiting(*call);
-      call->finish();
-    });
-  }
+  const std::vector<std::int64_t> sizes = equal_parts(count, call->size());
+  const auto rank = static_cast<std::size_t>(call->rank());
   auto sum = std::make_shared<PairwiseSum<T>>(*call, data, sizes);
-  return Pending([call, sum, sizes, data, rank, count] {
+  return [call, sum, sizes, data, rank, count] {
     const Call::Timed waiting(*call);
     call->wait();
     T* own = data.data() + offsets_of(sizes)[rank];
@@ -169,7 +163,85 @@ Pending start_pairwise_all_reduce(const Communicator& group, std::span<T> data, 
     Slices slices(sizes, 0, over_limit<T>(*call, count) ? 0 : count);
     post_gather<T>(*call, {own, static_cast<std::size_t>(sizes[rank])}, data, sizes, slices);
     call->finish();
+  };
+}
+
+// Each rank adds its part of everybody's buffer and writes the sums to all of them: every element is read and written
+// once a rank, and the ranks wait for each other twice.
+template <class T>
+std::shared_ptr<SharedOperation> share_all_reduce(SharedGroup& group, const Call& call, std::span<T> data) {
+  const Range mine = part(std::ssize(data), call.size(), call.rank());
+  const int ranks = call.size();
+  return group.start(
+      data.data(), static_cast<std::int64_t>(data.size_bytes()), [mine, ranks](const std::vector<std::byte*>& buffers) {
+        const auto part_of = [&](int r) {
+          return reinterpret_cast<T*>(buffers[static_cast<std::size_t>(r)]) + mine.begin;
+        };
+        add_in_rank_order<T>(ranks, mine.size(), part_of, [&](std::int64_t begin, const T* block, std::int64_t count) {
+          for (int r = 0; r < ranks; ++r) copy_elements(block, part_of(r) + begin, count);
+        });
+      });
+}
+
+// sum: this rank's part of the sum of `bytes` at `all` on each rank; it begins at element `begin` of these.
+template <class T>
+std::shared_ptr<SharedOperation> share_reduce_scatter(SharedGroup& group, const Call& call, std::span<const T> all,
+                                                      std::int64_t begin, std::span<T> sum) {
+  const int ranks = call.size();
+  return group.start(
+      all.data(), static_cast<std::int64_t>(all.size_bytes()),
+      [begin, sum, ranks](const std::vector<std::byte*>& buffers) {
+        add_in_rank_order<T>(
+            ranks, std::ssize(sum),
+            [&](int r) { return reinterpret_cast<const T*>(buffers[static_cast<std::size_t>(r)]) + begin; },
+            [&](std::int64_t at, const T* block, std::int64_t count) { copy_elements(block, sum.data() + at, count); });
+      });
+}
+
+template <class T>
+void record_reduce_scatter(Call& call, std::span<const std::int64_t> sizes) {
+  const std::int64_t total = total_of(sizes);
+  call.record({.elements = total,
+               .element_size = sizeof(T),
+               .ring_elements = total - sizes[static_cast<std::size_t>(call.rank())],
+               .largest = (call.size() - 1) * *std::max_element(sizes.begin(), sizes.end()),
+               .messages = call.size() - 1});
+}
+
+// By messages in pairs, or MPI's own.
+template <class T>
+Finish post_reduce_scatter(const std::shared_ptr<Call>& call, std::span<const T> all, std::span<T> mine,
+                           const std::vector<std::int64_t>& sizes, bool pairs) {
+  if (pairs) {
+    auto sum = std::make_shared<PairwiseSum<T>>(*call, all, sizes);
+    return [call, sum, mine] {
+      const Call::Timed waiting(*call);
+      call->finish();
+      sum->add(mine.data());
+    };
+  }
+  const std::int64_t total = total_of(sizes);
+  if (total == 0) return finish_of(call);
+  if (over_limit<T>(*call, total)) {
+    const auto rank = static_cast<std::size_t>(call->rank());
+    const std::vector<std::int64_t> offsets = offsets_of(sizes);
+    for_each_round<T>(*call, sizes, [&](std::int64_t begin, const Slices& round, T* scratch) {
+      for (std::size_t r = 0; r < sizes.size(); ++r)
+        copy_elements(all.data() + offsets[r] + begin, scratch + round.displacements[r], round.counts[r]);
+      call->post([&](MPI_Request* request) {
+        return MPI_Ireduce_scatter(scratch, mine.data() + std::min(begin, sizes[rank]), round.counts.data(),
+                                   mpi_type<T>(), MPI_SUM, call->comm(), request);
+      });
+      call->wait();
+    });
+    return finish_of(call);
+  }
+  auto slices = std::make_shared<Slices>(sizes, 0, total);
+  call->post([&](MPI_Request* request) {
+    return MPI_Ireduce_scatter(all.data(), mine.data(), slices->counts.data(), mpi_type<T>(), MPI_SUM, call->comm(),
+                               request);
   });
+  return [finish = finish_of(call), slices] { finish(); };
 }
 
 template <class T>
@@ -190,8 +262,28 @@ Pending start_all_reduce_sum(const Communicator& group, std::span<T> data, Summa
     copy->fetch(data);
     return then_give(start_all_reduce_sum<T>(group, copy->span(), summation, phase), copy, data);
   }
-  return pairwise<T>(group, data, summation) ? start_pairwise_all_reduce(group, data, phase)
-                                             : start_all_reduce(group, data, MPI_SUM, phase);
+  auto call = std::make_shared<Call>(group, Operation::all_reduce, phase);
+  const Call::Timed timed(*call);
+  const auto count = static_cast<std::int64_t>(data.size());
+  record_all_reduce<T>(*call, count);
+  const bool pairs = pairwise<T>(group, data, summation);
+  if (DeviceGroup* device = call->device(data.data())) {
+    std::shared_ptr<const ScratchPool::Lease> received;
+    if (pairs) {
+      const std::vector<std::int64_t> sizes = equal_parts(count, group.size());
+      T* own = data.data() + offsets_of(sizes)[static_cast<std::size_t>(group.rank())];
+      received = queue_pairwise_sum<T>(*call, *device, data, sizes, own);
+      device->all_gather(kWireNumber<T>, own, data.data(), sizes);
+    } else {
+      device->all_reduce(kWireNumber<T>, data.data(), count, DeviceGroup::Reduce::sum);
+    }
+    call->queued();
+    return Pending([finish = finish_of(call), received] { finish(); });
+  }
+  if (const auto shared = Call::shared_group(group, data.data(), static_cast<std::int64_t>(data.size_bytes()))) {
+    if (auto operation = share_all_reduce(*shared, *call, data)) return ends(call, shared, operation);
+  }
+  return Pending(pairs ? post_pairwise_all_reduce(call, data) : post_all_reduce(call, data, MPI_SUM));
 }
 
 template <class T>
@@ -209,7 +301,17 @@ void all_reduce_max(const Communicator& group, std::span<T> data, Phase phase) {
     copy.give(data);
     return;
   }
-  start_all_reduce(group, data, MPI_MAX, phase).wait();
+  const auto call = std::make_shared<Call>(group, Operation::all_reduce, phase);
+  const Call::Timed timed(*call);
+  record_all_reduce<T>(*call, std::ssize(data));
+  if (DeviceGroup* device = call->device(data.data())) {
+    device->all_reduce(kWireNumber<T>, data.data(), std::ssize(data), DeviceGroup::Reduce::max);
+    call->queued();
+    call->finish();
+    return;
+  }
+  post_all_reduce(call, data, MPI_MAX);
+  call->finish();
 }
 
 template <class T>
@@ -217,9 +319,8 @@ Pending start_reduce_scatter_sum(const Communicator& group, std::span<const T> a
                                  std::span<const std::int64_t> sizes, Summation summation, Phase phase) {
   check_parts<T>(group, all, mine, sizes);
   const auto rank = static_cast<std::size_t>(group.rank());
-  const std::int64_t total = total_of(sizes);
   if (group.size() == 1) {
-    Call::copy(group, all.data(), mine.data(), total);
+    Call::copy(group, all.data(), mine.data(), std::ssize(all));
     return {};
   }
   if (Call::needs_staging(group, all.data())) {
@@ -232,15 +333,7 @@ Pending start_reduce_scatter_sum(const Communicator& group, std::span<const T> a
   }
   auto call = std::make_shared<Call>(group, Operation::reduce_scatter, phase);
   const Call::Timed timed(*call);
-  call->record({.elements = total,
-                .element_size = sizeof(T),
-                .ring_elements = total - sizes[rank],
-                .largest = (group.size() - 1) * *std::max_element(sizes.begin(), sizes.end()),
-                .messages = group.size() - 1});
-  const auto finish = [call] {
-    const Call::Timed waiting(*call);
-    call->finish();
-  };
+  record_reduce_scatter<T>(*call, sizes);
   if (DeviceGroup* device = call->device(all.data())) {
     std::shared_ptr<const ScratchPool::Lease> received;
     if (summation == Summation::deterministic) {
@@ -249,36 +342,41 @@ Pending start_reduce_scatter_sum(const Communicator& group, std::span<const T> a
       device->reduce_scatter(kWireNumber<T>, all.data(), mine.data(), sizes);
     }
     call->queued();
-    return Pending([finish, received] { finish(); });
+    return Pending([finish = finish_of(call), received] { finish(); });
   }
-  if (pairwise<T>(group, all, summation)) {
-    auto sum = std::make_shared<PairwiseSum<T>>(*call, all, sizes);
-    return Pending([call, sum, mine] {
-      const Call::Timed waiting(*call);
-      call->finish();
-      sum->add(mine.data());
-    });
+  const bool pairs = pairwise<T>(group, all, summation);
+  if (const auto shared = Call::shared_group(group, all.data(), static_cast<std::int64_t>(all.size_bytes()))) {
+    const std::int64_t begin = offsets_of(sizes)[rank];
+    if (auto operation = share_reduce_scatter<T>(*shared, *call, all, begin, mine))
+      return ends(call, shared, operation);
   }
-  if (total == 0) return Pending(finish);
-  if (over_limit<T>(*call, total)) {
-    const std::vector<std::int64_t> offsets = offsets_of(sizes);
-    for_each_round<T>(*call, sizes, [&](std::int64_t begin, const Slices& round, T* scratch) {
-      for (std::size_t r = 0; r < sizes.size(); ++r)
-        copy_elements(all.data() + offsets[r] + begin, scratch + round.displacements[r], round.counts[r]);
-      call->post([&](MPI_Request* request) {
-        return MPI_Ireduce_scatter(scratch, mine.data() + std::min(begin, sizes[rank]), round.counts.data(),
-                                   mpi_type<T>(), MPI_SUM, call->comm(), request);
-      });
-      call->wait();
-    });
-    return Pending(finish);
+  return Pending(post_reduce_scatter<T>(call, all, mine, {sizes.begin(), sizes.end()}, pairs));
+}
+
+template <class T>
+Pending start_reduce_scatter_slices(const Communicator& group, const T* all, std::int64_t stride, std::span<T> mine,
+                                    Summation summation, Phase phase) {
+  const std::int64_t size = std::ssize(mine);
+  const auto ranks = static_cast<std::int64_t>(group.size());
+  const std::vector<std::int64_t> sizes(static_cast<std::size_t>(ranks), size);
+  const std::int64_t bytes = ranks * size * static_cast<std::int64_t>(sizeof(T));
+  const auto shared = group.size() > 1 ? Call::shared_group(group, all, bytes) : nullptr;
+  if (shared != nullptr) {
+    auto call = std::make_shared<Call>(group, Operation::reduce_scatter, phase);
+    const Call::Timed timed(*call);
+    const std::span<const T> reach(all, static_cast<std::size_t>((ranks - 1) * stride + size));
+    if (auto operation = share_reduce_scatter<T>(*shared, *call, reach, group.rank() * stride, mine)) {
+      record_reduce_scatter<T>(*call, sizes);
+      return ends(call, shared, operation);
+    }
   }
-  auto slices = std::make_shared<Slices>(sizes, 0, total);
-  call->post([&](MPI_Request* request) {
-    return MPI_Ireduce_scatter(all.data(), mine.data(), slices->counts.data(), mpi_type<T>(), MPI_SUM, call->comm(),
-                               request);
-  });
-  return Pending([finish, slices] { finish(); });
+  // The slices side by side.
+  const auto staging = std::make_shared<const ScratchPool::Lease>(Call::scratch_beside(group, all, bytes));
+  T* const together = staging->template as<T>();
+  for (std::int64_t r = 0; r < ranks; ++r) Call::copy(group, all + r * stride, together + r * size, size);
+  auto sum = std::make_shared<Pending>(start_reduce_scatter_sum<T>(
+      group, {together, static_cast<std::size_t>(ranks * size)}, mine, sizes, summation, phase));
+  return Pending([sum, staging] { sum->wait(); });
 }
 
 template <class T>
@@ -287,13 +385,15 @@ void reduce_scatter_sum(const Communicator& group, std::span<const T> all, std::
   start_reduce_scatter_sum(group, all, mine, sizes, summation, phase).wait();
 }
 
-#define FOURFOLD_REDUCTIONS(T)                                                                        \
-  template Pending start_all_reduce_sum<T>(const Communicator&, std::span<T>, Summation, Phase);      \
-  template void all_reduce_sum<T>(const Communicator&, std::span<T>, Summation, Phase);               \
-  template void all_reduce_max<T>(const Communicator&, std::span<T>, Phase);                          \
-  template Pending start_reduce_scatter_sum<T>(const Communicator&, std::span<const T>, std::span<T>, \
-                                               std::span<const std::int64_t>, Summation, Phase);      \
-  template void reduce_scatter_sum<T>(const Communicator&, std::span<const T>, std::span<T>,          \
+#define FOURFOLD_REDUCTIONS(T)                                                                               \
+  template Pending start_reduce_scatter_slices<T>(const Communicator&, const T*, std::int64_t, std::span<T>, \
+                                                  Summation, Phase);                                         \
+  template Pending start_all_reduce_sum<T>(const Communicator&, std::span<T>, Summation, Phase);             \
+  template void all_reduce_sum<T>(const Communicator&, std::span<T>, Summation, Phase);                      \
+  template void all_reduce_max<T>(const Communicator&, std::span<T>, Phase);                                 \
+  template Pending start_reduce_scatter_sum<T>(const Communicator&, std::span<const T>, std::span<T>,        \
+                                               std::span<const std::int64_t>, Summation, Phase);             \
+  template void reduce_scatter_sum<T>(const Communicator&, std::span<const T>, std::span<T>,                 \
                                       std::span<const std::int64_t>, Summation, Phase);
 FOURFOLD_REDUCTIONS(float)
 FOURFOLD_REDUCTIONS(double)

@@ -175,11 +175,16 @@ struct NumericsDeck {
 // reduce-scatter inside each node, then over the nodes.
 enum class GradientAlgorithm { flat, torus2d, two_level };
 
+// Whether the ranks of a node read each other's memory in collectives: where it works, always (else the run is
+// refused), never.
+enum class SharedMemoryUse { automatic, on, off };
+
 struct CommDeck {
   GradientAlgorithm gradient = GradientAlgorithm::flat;  // key: comm.gradient.algorithm
   std::vector<std::int64_t> dims;                        // of torus2d: X, Y
   std::int64_t model_stride = 0;                         // of torus2d; default: depth x row x col
   std::int64_t bucket_bytes = std::int64_t{4} << 20;     // of one reduction of gradients
+  SharedMemoryUse shared_memory = SharedMemoryUse::automatic;
   bool operator==(const CommDeck&) const = default;
 };
 

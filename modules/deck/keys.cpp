@@ -314,6 +314,8 @@ std::vector<DeckKey> make_table() {
           .derived("depth x row x col", "1"));
   add(integer("comm.bucket_bytes", between(1, 1e12), "gradients summed in one operation; changes no deterministic bit",
               [](auto& d) { return &d.comm.bucket_bytes; }));
+  add(choice("comm.shared_memory", "the ranks of a node read each other's memory in collectives (auto: where it works)",
+             {"auto", "on", "off"}, [](auto& d) { return &d.comm.shared_memory; }));
 
   add(integer("eval.every", between(0, kMostSteps),
               "steps between evaluations; 0: at the end, if there is validation data",

@@ -10,12 +10,11 @@
 namespace fourfold {
 
 template <class T>
-Reducer<T>::Reducer(const Deck& deck, const UpdatePlan& plan, const GridComms& comms, ParamStore<T>& store, Pool& pool)
+Reducer<T>::Reducer(const Deck& deck, const UpdatePlan& plan, const GridComms& comms, ParamStore<T>& store)
     : numerics_(deck.numerics),
       plan_(plan),
       comms_(comms),
       store_(store),
-      pool_(pool),
       bucket_elements_(
           std::max<std::int64_t>(1, deck.comm.bucket_bytes / static_cast<std::int64_t>(sizeof(kernels::Acc<T>)))),
       overlap_(deck.parallel.overlap) {}
@@ -29,8 +28,8 @@ std::span<kernels::Acc<T>> Reducer<T>::buffer(std::size_t group) {
 template <class T>
 void Reducer<T>::start_group(std::size_t group) {
   const Summation summation = numerics_.deterministic ? Summation::deterministic : Summation::fast;
-  sums_[group] = start_reduce_to_part<kernels::Acc<T>>(plan_.group(group), buffer(group), bucket_elements_, overlap_,
-                                                       summation, pool_);
+  sums_[group] =
+      start_reduce_to_part<kernels::Acc<T>>(plan_.group(group), buffer(group), bucket_elements_, overlap_, summation);
 }
 
 template <class T>

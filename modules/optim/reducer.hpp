@@ -22,7 +22,7 @@ template <class T>
 class Reducer {
  public:
   // Keeps references to all but the deck: numerics, comm.bucket_bytes, parallel.overlap.
-  Reducer(const Deck& deck, const UpdatePlan& plan, const GridComms& comms, ParamStore<T>& store, Pool& pool);
+  Reducer(const Deck& deck, const UpdatePlan& plan, const GridComms& comms, ParamStore<T>& store);
 
   // Every Param's grad becomes the sum over the ranks of its axes; with a sharded update only in this rank's part, and
   // the rest is left with partial sums. Collective over the grid. Errors: fail_all (error)
@@ -42,7 +42,6 @@ class Reducer {
   const UpdatePlan& plan_;
   const GridComms& comms_;
   ParamStore<T>& store_;
-  Pool& pool_;
   std::int64_t bucket_elements_;
   bool overlap_;
   std::vector<std::optional<Pending>> sums_;  // a group's, once it is started

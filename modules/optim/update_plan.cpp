@@ -150,17 +150,12 @@ void UpdatePlan::add(const Deck& deck, const GridComms& comms, const GroupKey& k
 
 template <class A>
 Pending start_reduce_to_part(const GroupPlan& plan, std::span<A> buffer, std::int64_t bucket_elements, bool overlap,
-                             Summation summation, Pool& pool) {
-  struct Bucket {
-    Pending pending;
-    Tensor<A> staging;  // the same slice of every rank's part, side by side
-  };
-  const Space space;
-  std::deque<Bucket> under_way;
+                             Summation summation) {
+  std::deque<Pending> under_way;
   const std::size_t most = overlap ? kBucketsUnderWay : 1;
   const auto make_room = [&](std::size_t left) {
     while (under_way.size() > left) {
-      under_way.front().pending.wait();
+      under_way.front().wait();
       under_way.pop_front();
     }
   };
@@ -172,20 +167,10 @@ Pending start_reduce_to_part(const GroupPlan& plan, std::span<A> buffer, std::in
     for (std::int64_t begin = 0; begin < mine.size(); begin += slice) {
       const std::int64_t size = std::min(slice, mine.size() - begin);
       make_room(most - 1);
-      Tensor<A> staging(pool, MemoryTag::buffers, ranks.size(), size);
-      for (int r = 0; r < ranks.size(); ++r) {
-        const A* from = buffer.data() + block.begin + r * mine.size() + begin;
-        kernels::copy<A>(space, kernels::Vector<const A>(from, size),
-                         kernels::Vector<A>(staging.data() + r * size, size));
-      }
-      space.fence();
-      const std::vector<std::int64_t> sizes(static_cast<std::size_t>(ranks.size()), size);
-      under_way.push_back(
-          {start_reduce_scatter_sum<A>(
-               ranks, {staging.data(), static_cast<std::size_t>(staging.size())},
-               buffer.subspan(static_cast<std::size_t>(mine.begin + begin), static_cast<std::size_t>(size)), sizes,
-               summation, Phase::gradient),
-           staging});
+      under_way.push_back(start_reduce_scatter_slices<A>(
+          ranks, buffer.data() + block.begin + begin, mine.size(),
+          buffer.subspan(static_cast<std::size_t>(mine.begin + begin), static_cast<std::size_t>(size)), summation,
+          Phase::gradient));
     }
     make_room(0);
   }
@@ -236,8 +221,8 @@ Pending start_gather_parts(const GroupPlan& plan, std::span<A> buffer, Phase pha
   });
 }
 
-#define FOURFOLD_PARTS(A)                                                                                         \
-  template Pending start_reduce_to_part<A>(const GroupPlan&, std::span<A>, std::int64_t, bool, Summation, Pool&); \
+#define FOURFOLD_PARTS(A)                                                                                  \
+  template Pending start_reduce_to_part<A>(const GroupPlan&, std::span<A>, std::int64_t, bool, Summation); \
   template Pending start_gather_parts<A>(const GroupPlan&, std::span<A>, Phase);
 FOURFOLD_PARTS(float)
 FOURFOLD_PARTS(double)

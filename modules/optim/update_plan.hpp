@@ -56,12 +56,12 @@ class UpdatePlan {
   std::vector<GroupPlan> groups_;
 };
 
-// In place: the levels' reduce-scatters of `buffer`, bucket by bucket of about `bucket_elements`, through staging
-// buffers; then the sum of this rank's part, under way on return. The rest of the buffer keeps partial sums. `overlap`:
-// several buckets under way at once. Bucket sizes change no bit of a deterministic sum.
+// In place: the levels' reduce-scatters of `buffer`, bucket by bucket of about `bucket_elements`; then the sum of this
+// rank's part, under way on return. The rest of the buffer keeps partial sums. `overlap`: several buckets under way at
+// once. Bucket sizes change no bit of a deterministic sum.
 template <class A>
 Pending start_reduce_to_part(const GroupPlan& plan, std::span<A> buffer, std::int64_t bucket_elements, bool overlap,
-                             Summation summation, Pool& pool);
+                             Summation summation);
 
 // In place: every rank's part to all ranks, level by level. `buffer` stays valid until the Pending is complete.
 template <class A>

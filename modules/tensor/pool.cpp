@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <utility>
 
 #include "base/error.hpp"
 #include "tensor/tensor.hpp"
@@ -8,18 +9,29 @@
 namespace fourfold {
 
 namespace {
-using Block = Kokkos::View<std::byte*, Kokkos::LayoutRight, Space::memory_space>;
+
+std::shared_ptr<std::byte> kokkos_block(std::int64_t bytes) {
+  const Kokkos::View<std::byte*, Kokkos::LayoutRight, Space::memory_space> view(
+      Kokkos::view_alloc("pool", Kokkos::WithoutInitializing), static_cast<std::size_t>(bytes));
+  return {view.data(), [view](std::byte*) {}};
+}
+
 }  // namespace
 
 // Blocks wait in `free` under their size; a handle's deleter puts its block back.
 struct Pool::State {
-  explicit State(MemoryLedger& ledger_in) : ledger(ledger_in) {}
+  State(MemoryLedger& ledger_in, Source source_in) : ledger(ledger_in), source(std::move(source_in)) {}
   MemoryLedger& ledger;
-  std::map<std::int64_t, std::vector<Block>> free;
+  Source source;
+  std::map<std::int64_t, std::vector<std::shared_ptr<std::byte>>> free;
   std::int64_t allocations = 0;
 };
 
-Pool::Pool(MemoryLedger& ledger) : state_(std::make_shared<State>(ledger)) {}
+Pool::Pool(MemoryLedger& ledger, Source source) : state_(std::make_shared<State>(ledger, std::move(source))) {}
+
+void Pool::set_source(Source source) {
+  state_->source = std::move(source);
+}
 
 MemoryLedger& Pool::ledger() const {
   return state_->ledger;
@@ -32,11 +44,12 @@ std::int64_t Pool::allocations() const {
 std::shared_ptr<std::byte> Pool::take(MemoryTag tag, std::int64_t bytes) {
   FOURFOLD_ASSERT(bytes >= 0, "a block has a size");
   if (bytes == 0) return nullptr;
-  std::vector<Block>& waiting = state_->free[bytes];
-  Block block;
+  auto& waiting = state_->free[bytes];
+  std::shared_ptr<std::byte> block;
   if (waiting.empty()) {
     try {
-      block = Block(Kokkos::view_alloc("pool", Kokkos::WithoutInitializing), static_cast<std::size_t>(bytes));
+      if (state_->source) block = state_->source(bytes);
+      if (block == nullptr) block = kokkos_block(bytes);
     } catch (const std::exception& error) {
       std::string message =
           fmt::format("out of memory: {} bytes for {} were refused; live now:", bytes, memory_tag_name(tag));
@@ -52,14 +65,16 @@ std::shared_ptr<std::byte> Pool::take(MemoryTag tag, std::int64_t bytes) {
     waiting.pop_back();
   }
 #ifdef FOURFOLD_POISON
-  Kokkos::deep_copy(block, std::byte{0xff});  // a NaN in every floating-point type
+  using Bytes = Kokkos::View<std::byte*, Kokkos::LayoutRight, Space::memory_space, Kokkos::MemoryUnmanaged>;
+  Kokkos::deep_copy(Bytes(block.get(), static_cast<std::size_t>(bytes)),
+                    std::byte{0xff});  // a NaN in every floating-point type
 #endif
   state_->ledger.add(tag, bytes);
   auto give_back = [state = state_, tag, bytes, block](std::byte*) {
     state->ledger.remove(tag, bytes);
     state->free[bytes].push_back(block);
   };
-  return std::shared_ptr<std::byte>(block.data(), std::move(give_back));
+  return std::shared_ptr<std::byte>(block.get(), std::move(give_back));
 }
 
 }  // namespace fourfold

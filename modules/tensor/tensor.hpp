@@ -3,6 +3,8 @@
 // size, so that a training loop allocates nothing after its first steps.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -19,13 +21,17 @@ using kernels::Space;
 // Blocks of bytes by size. Handles keep the pool's state alive; not thread-safe (one thread computes).
 class Pool {
  public:
-  explicit Pool(MemoryLedger& ledger);
+  // Where blocks of host memory come from in place of Kokkos; null: from Kokkos after all (comm/shared_memory.hpp).
+  using Source = std::function<std::shared_ptr<std::byte>(std::int64_t bytes)>;
+
+  explicit Pool(MemoryLedger& ledger, Source source = {});
+  void set_source(Source source);
 
   // `bytes` bytes, aligned to 64; recorded under `tag` until the last handle goes. Zero bytes are legal (null data).
   // Contents are what was there (NaN in poisoned builds). Errors: fail_one (error) with what is live per tag.
   std::shared_ptr<std::byte> take(MemoryTag tag, std::int64_t bytes);
 
-  std::int64_t allocations() const;  // calls that reached Kokkos: constant in a steady loop
+  std::int64_t allocations() const;  // new blocks: constant in a steady loop
   MemoryLedger& ledger() const;
 
  private:

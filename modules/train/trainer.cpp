@@ -45,7 +45,7 @@ Trainer<T>::Trainer(const Deck& deck, const GridComms& comms, const Loader& load
       model_(deck, comms, pool, pipeline_.part_of(comms.here().stage)),
       plan_(deck, comms, model_.params()),
       tensor_sums_(plan_, comms, model_.params()),
-      reducer_(deck, plan_, comms, model_.params(), pool),
+      reducer_(deck, plan_, comms, model_.params()),
       norm_(deck.numerics, comms, tensor_sums_),
       optimizer_(deck.optimizer, deck.numerics, plan_, tensor_sums_, model_.params(), pool),
       interpreter_(deck, comms, model_, pool, trace) {}

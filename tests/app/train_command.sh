@@ -112,6 +112,22 @@ code=$?
 grep -q '"name":"forward"' "$work/run/trace.json" || fail "no forward pass in trace.json"
 (cd "$work" && "$fourfold" check run/deck.yaml >/dev/null) || fail "run/deck.yaml is no deck"
 
+# Where ranks cannot read each other's memory (here: a limit on files) one line says so and the losses are the same to
+# the bit; comm.shared_memory: on refuses.
+losses() { grep -o '"loss":[^,}]*' "$1" | head -n 3; }
+: >"$work/log"
+(ulimit -f 4194304 && launch "$ranks" train small.yaml run.folder=messages --stop-at-step 3)
+code=$?
+[ "$code" = 75 ] || fail "without shared memory: exit code $code, wanted 75: $(tail -5 "$work/log")"
+[ "$(grep -c 'ulimit -f' "$work/log")" = 1 ] || fail "without shared memory: not one line: $(cat "$work/log")"
+[ "$(losses "$work/messages/metrics.jsonl")" = "$(losses "$work/run/metrics.jsonl")" ] ||
+  fail "without shared memory: other losses"
+: >"$work/log"
+(ulimit -f 4194304 && launch 2 train small.yaml run.folder=messages comm.shared_memory=on)
+code=$?
+[ "$code" = 3 ] || fail "comm.shared_memory=on under a limit: exit code $code, wanted 3: $(tail -5 "$work/log")"
+grep -q 'comm.shared_memory: on, but' "$work/log" || fail "comm.shared_memory=on under a limit: $(cat "$work/log")"
+
 # Other data: refused, unless --new-data says so.
 head -n 2500 "$work/text.txt" >"$work/other.txt"
 : >"$work/log"

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -50,9 +52,19 @@ void go_wrong(const std::string& mode) {
 int main(int argc, char** argv) {
   const fourfold::Launch launch(&argc, &argv);
   const fourfold::Communicator& world = launch.world();
-  const std::string mode = argc > 1 ? argv[1] : "none";
+  // shared_MODE: the others wait in each other's memory, not in MPI.
+  std::string mode = argc > 1 ? argv[1] : "none";
+  const bool shared = mode.starts_with("shared_");
+  if (shared) mode = mode.substr(7);
   return fourfold::run_guarded(launch, [&] {
-    std::vector<double> data(1000, 1.0);
+    std::vector<double> plain(1000, 1.0);
+    std::span<double> data = plain;
+    std::shared_ptr<std::byte> block;
+    const bool elsewhere = mode == "elsewhere" && world.rank() == 2;
+    if (shared && launch.share_memory().empty() && !elsewhere) {
+      block = launch.shared_memory()->take(1000 * sizeof(double));
+      data = {reinterpret_cast<double*>(block.get()), 1000};
+    }
     fourfold::set_progress(12, "backward");
     if (mode == "all") fourfold::fail_all(ExitCode::input, "line 3: model.heads: 7 does not divide 256");
     if (mode == "all_pending" && world.size() > 1) {

@@ -24,7 +24,7 @@ run() {
   timeout -k 1 "$limit" "$@" >"$out/out" 2>"$out/err"
   status=$?
   seconds=$(echo "$(date +%s.%N) - $from" | bc)
-  [ $status -eq 124 ] || [ $status -eq 137 -a "$case" != sigkill ] && fail "still there after $limit seconds"
+  [ $status -eq 124 ] || [ $status -eq 137 -a "${case#shared_}" != sigkill ] && fail "still there after $limit seconds"
   echo "$case: status $status after $seconds s"
 }
 
@@ -39,6 +39,12 @@ case $case in
   none)       run 60 "${launcher[@]}" 4 "$probe" none; expect_status 0
               grep -q "done with 4 ranks" "$out/out" || fail "no last line" ;;
   throw)      run 10 "${launcher[@]}" 4 "$probe" throw; expect_status 1; expect_first "${line}the loader lost its file" ;;
+  shared_none) run 60 "${launcher[@]}" 4 "$probe" shared_none; expect_status 0 ;;
+  shared_elsewhere) # rank 2 goes by messages, the others do not
+              run 10 "${launcher[@]}" 4 "$probe" "$case"; expect_status 1
+              expect_first "^rank [013] on .*group 'world', rank [013]: the buffer of rank 2 lies in no shared memory" ;;
+  shared_throw) run 10 "${launcher[@]}" 4 "$probe" shared_throw; expect_status 1
+              expect_first "${line}the loader lost its file" ;;
   fail_one)   run 10 "${launcher[@]}" 4 "$probe" fail_one; expect_status 4; expect_first "${line}the disk is full" ;;
   assert)     run 10 "${launcher[@]}" 4 "$probe" assert; expect_status 1; expect_first "${line}.*rows come from the loader" ;;
   bad_alloc)  run 10 "${launcher[@]}" 4 "$probe" bad_alloc; expect_status 1; expect_first "${line}out of memory .operator new" ;;
@@ -51,8 +57,8 @@ case $case in
   exit0)      run 10 "${launcher[@]}" 4 "$probe" exit0; expect_status 1; expect_first "${line}exit\(\) was called in mid-run" ;;
   quick_exit) run 10 "${launcher[@]}" 4 "$probe" quick_exit # past every handler: the launcher's to see
               [ "$status" -ne 0 ] || fail "status 0" ;;
-  sigkill)    # a killed rank says nothing: the launcher names it, unless it is told to be quiet as our scripts do
-              run 10 env OMPI_MCA_orte_execute_quiet=0 "${launcher[@]}" 4 "$probe" sigkill
+  sigkill|shared_sigkill) # a killed rank says nothing: the launcher names it, unless it is told to be quiet as our scripts do
+              run 10 env OMPI_MCA_orte_execute_quiet=0 "${launcher[@]}" 4 "$probe" "$case"
               [ "$status" -ne 0 ] || fail "status 0"
               grep -qiE "rank 2|exited on signal 9|KILLED" "$out/err" || fail "the launcher does not name the rank" ;;
   lonely_all) run 18 "${launcher[@]}" 4 "$probe" lonely_all; expect_status 2 # 8 s of waiting for the others

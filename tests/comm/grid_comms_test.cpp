@@ -111,6 +111,7 @@ TEST_F(Grids, SetsWithTheSameMembersShareACommunicator) {
   const GridComms comms(world(), grid, dense_axis_sets());
   EXPECT_EQ(comms.made(), ranks > 1 ? 1 : 0);
   EXPECT_EQ(mpi_traffic().communicators, comms.made());
+  EXPECT_EQ(mpi_traffic().introductions, launch().shared_memory() != nullptr ? comms.made() : 0);
   EXPECT_EQ(comms.group({Axis::data, Axis::row}).size(), ranks);
   EXPECT_EQ(comms.group({Axis::row}).size(), 1);
   EXPECT_NE(comms.summary().find(ranks > 1 ? "; 1 MPI communicators" : "no group"), std::string::npos)

@@ -100,6 +100,12 @@ int MPI_Ibarrier(MPI_Comm comm, MPI_Request* request) {
   return PMPI_Ibarrier(comm, request);
 }
 
+// Members of a new communicator tell each other where they share memory.
+int MPI_Iallgather(const void* send, int elements, MPI_Datatype send_type, void* receive, int each, MPI_Datatype type,
+                   MPI_Comm comm, MPI_Request* request) {
+  ++traffic.introductions;
+  return PMPI_Iallgather(send, elements, send_type, receive, each, type, comm, request);
+}
 int MPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* made) {
   ++traffic.communicators;
   return PMPI_Comm_create_group(comm, group, tag, made);

@@ -15,6 +15,7 @@ struct MpiTraffic {
   std::map<std::string, std::int64_t> calls_of;  // by MPI name
   std::int64_t outside = 0;        // calls of data-moving functions that modules/comm does not use: should be none
   std::int64_t communicators = 0;  // made by MPI_Comm_create_group, _create, _split or _dup
+  std::int64_t introductions = 0;  // of the members of a new communicator, where they share memory
   std::int64_t freed = 0;          // by MPI_Comm_free
 };
 

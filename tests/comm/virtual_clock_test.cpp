@@ -45,7 +45,7 @@ class Clock : public testing::Test {
   static void work(Picoseconds time) { clock().compute(NumberType::fp64, time, 0); }
   // Ranks 0 and 1 of the world, on one node.
   static Communicator node() { return Communicator(world(), {rank() / 2 * 2, rank() / 2 * 2 + 1}, "node"); }
-  static Pending start_sum(const Communicator& group, std::vector<double>& data, Phase phase = Phase::forward) {
+  static Pending start_sum(const Communicator& group, std::span<double> data, Phase phase = Phase::forward) {
     return start_all_reduce_sum<double>(group, data, Summation::fast, phase);
   }
 };
@@ -291,16 +291,23 @@ TEST_F(Clock, RandomProgramsTakeTheSameTimeWhateverTheHostDoes) {
     for (int repeat = 0; repeat < 2; ++repeat) {
       std::mt19937_64 delays(engine() + static_cast<std::uint64_t>(rank()));
       launch().emulate(two_ranks_a_node());
-      std::vector<std::vector<double>> data;
-      data.reserve(program.size());
+      // By messages, or in each other's memory.
+      const auto memory = repeat == 1 ? launch().shared_memory() : nullptr;
+      std::vector<std::shared_ptr<std::byte>> data;
       std::vector<Pending> open;
       for (const Step& step : program) {
         if (delays() % 8 == 0) usleep(static_cast<useconds_t>(delays() % 300));
         if (step.kind == 0) {
           work(step.times[static_cast<std::size_t>(rank())]);
         } else if (step.kind == 1) {
-          data.emplace_back(static_cast<std::size_t>(step.elements), 1.0);
-          open.push_back(start_sum(comms[static_cast<std::size_t>(step.group)], data.back()));
+          const auto bytes = static_cast<std::size_t>(step.elements) * sizeof(double);
+          data.push_back(memory != nullptr
+                             ? memory->take(static_cast<std::int64_t>(bytes))
+                             : std::shared_ptr<std::byte>(new std::byte[bytes], std::default_delete<std::byte[]>()));
+          auto* numbers = reinterpret_cast<double*>(data.back().get());
+          std::fill_n(numbers, step.elements, 1.0);
+          open.push_back(start_sum(comms[static_cast<std::size_t>(step.group)],
+                                   {numbers, static_cast<std::size_t>(step.elements)}));
         } else if (!open.empty()) {
           open.front().wait();
           open.erase(open.begin());

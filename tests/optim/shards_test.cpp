@@ -9,6 +9,7 @@
 #include "comm/collectives.hpp"
 #include "comm/ledger.hpp"
 #include "comm/pmpi_counter.hpp"
+#include "shared_pool.hpp"
 #include "small_store.hpp"
 
 namespace fourfold {
@@ -57,12 +58,22 @@ double ordinary(const std::string& name, int rank, std::size_t i) {
 template <class T>
 using Values = std::vector<std::vector<T>>;  // of each group's buffer, this rank's part
 
+// The flat sum by messages: what the others are compared with.
+template <class T>
+Values<T> sums_of(const Deck& deck, const GridComms& comms, double (*gradient)(const std::string&, int, std::size_t),
+                  const std::function<void(const ParamStore<T>&, const UpdatePlan&)>& plan_check = {});
+template <class T>
+Values<T> flat_sums_of(Deck deck, const GridComms& comms, double (*gradient)(const std::string&, int, std::size_t)) {
+  deck.comm.shared_memory = SharedMemoryUse::off;
+  return sums_of<T>(deck, comms, gradient);
+}
+
 // Sums of a deck's algorithm, this rank's part of them. `plan_check` looks at the plan, right after the sums.
 template <class T>
 Values<T> sums_of(const Deck& deck, const GridComms& comms, double (*gradient)(const std::string&, int, std::size_t),
-                  const std::function<void(const ParamStore<T>&, const UpdatePlan&)>& plan_check = {}) {
+                  const std::function<void(const ParamStore<T>&, const UpdatePlan&)>& plan_check) {
   MemoryLedger memory;
-  Pool pool(memory);
+  Pool pool(memory, test::shared_blocks(deck.comm.shared_memory));
   ParamStore<T> store;
   declare(store);
   store.allocate(pool, test::padding(deck, comms));
@@ -75,7 +86,9 @@ Values<T> sums_of(const Deck& deck, const GridComms& comms, double (*gradient)(c
   comms.world().ledger().clear();
   test::clear_mpi_traffic();
   updating.reducer.reduce();
-  EXPECT_EQ(comms.world().ledger().total().ring_bytes, test::mpi_traffic().ring_bytes);
+  const CommSums moved = comms.world().ledger().total();
+  EXPECT_EQ(moved.ring_bytes, test::mpi_traffic().ring_bytes + moved.bytes_shared);
+  EXPECT_TRUE(deck.comm.shared_memory != SharedMemoryUse::off || moved.bytes_shared == 0);
   EXPECT_EQ(test::mpi_traffic().outside, 0);
   if (plan_check) plan_check(store, updating.plan);
   Values<T> parts;
@@ -118,7 +131,7 @@ void expect_torus(const Mesh& mesh, Kind shard, Summation summation) {
       const GridComms comms = comms_of(group, shape);
       Deck deck;
       deck.numerics.deterministic = summation == Summation::deterministic;
-      const Values<T> flat = sums_of<T>(deck, comms, dyadic);
+      const Values<T> flat = flat_sums_of<T>(deck, comms, dyadic);
       deck.comm.gradient = GradientAlgorithm::torus2d;
       deck.comm.dims = {mesh.x, mesh.y};
       deck.optimizer.shard.kind = shard;
@@ -177,7 +190,7 @@ TEST(TwoLevel, EqualsTheFlatSumAndMovesLessBetweenNodes) {
                      std::to_string(n.row));
         const GridComms comms = comms_of(group, {.data = n.ranks / n.row, .row = n.row});
         Deck deck;
-        const Values<double> flat = sums_of<double>(deck, comms, dyadic);
+        const Values<double> flat = flat_sums_of<double>(deck, comms, dyadic);
         deck.comm.gradient = GradientAlgorithm::two_level;
         deck.optimizer.shard.kind = shard;
         if (n.ranks % n.per_node != 0) {
@@ -220,7 +233,7 @@ TEST(ShardedSums, NoBucketAndNoOverlapChangesABit) {
       const GridComms comms = comms_of(group, {.data = ranks});
       Deck deck;
       deck.numerics.deterministic = true;
-      const Values<double> flat = sums_of<double>(deck, comms, ordinary);
+      const Values<double> flat = flat_sums_of<double>(deck, comms, ordinary);
       std::vector<UpdateShard> shards = {{Kind::data, 0}, {Kind::none, 0}};
       if (ranks == 4) shards.push_back({Kind::data_partial, 2});
       for (const UpdateShard& shard : shards) {
@@ -259,7 +272,7 @@ TEST(ShardedSums, WireBytesAreThoseOfAnAllReduceAndThePadding) {
         Deck deck;
         deck.optimizer.shard = {partial > 0 ? Kind::data_partial : Kind::data, partial};
         MemoryLedger memory;
-        Pool pool(memory);
+        Pool pool(memory, test::shared_blocks());
         ParamStore<double> store;
         store.declare(test::whole_spec("a", {7, 11}, {Axis::data}));
         store.declare(test::whole_spec("b", {13}, {Axis::data}));
@@ -276,7 +289,8 @@ TEST(ShardedSums, WireBytesAreThoseOfAnAllReduceAndThePadding) {
         store.finish_gathers();
         const std::int64_t rest = partial > 0 ? 2 * (part - fourfold::part(part, 2, group.rank() / 2).size()) : 0;
         EXPECT_EQ(group.ledger().total().ring_elements, 2 * (shards - 1) * part + rest);
-        EXPECT_EQ(test::mpi_traffic().ring_bytes, group.ledger().total().ring_bytes);
+        const CommSums moved = group.ledger().total();
+        EXPECT_EQ(test::mpi_traffic().ring_bytes + moved.bytes_shared, moved.ring_bytes);
         if (partial > 0) return;
         // Summed over the ranks: 2 (R - 1) P, and 2 (R - 1) for each element of padding.
         std::int64_t all = group.ledger().total().ring_elements;

@@ -53,7 +53,7 @@ struct Updating {
   Updating(const Deck& deck, const GridComms& comms, ParamStore<T>& store, Pool& pool)
       : plan(deck, comms, store),
         sums(plan, comms, store),
-        reducer(deck, plan, comms, store, pool),
+        reducer(deck, plan, comms, store),
         norm(deck.numerics, comms, sums),
         optimizer(deck.optimizer, deck.numerics, plan, sums, store, pool) {}
 };

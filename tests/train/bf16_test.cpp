@@ -149,7 +149,7 @@ TEST(Bf16, GradientsAreAddedInFloat) {
       const Deck deck = test::deck_of(odd_transformer(), on_grid({8, 1, 1, 1}, {how, deterministic}), kRanks);
       test::Training<bf16> run(deck, world());
       const UpdatePlan& plan = run.trainer.plan();
-      Reducer<bf16> reducer(deck, plan, run.comms, run.params(), run.pool);
+      Reducer<bf16> reducer(deck, plan, run.comms, run.params());
       const Tensor<bf16> part(run.pool, MemoryTag::buffers, 1, 1);
       for (Param<bf16>& param : run.params().params()) {
         if (world().rank() == 0) {

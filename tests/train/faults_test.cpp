@@ -103,7 +103,7 @@ std::string disagreement_without_row(test::Training<>& run) {
   Activations<double> kept;
   model.forward(pass, kept);
   model.backward(pass, kept);
-  Reducer<double>(run.deck, plan, run.comms, model.params(), run.pool).reduce();
+  Reducer<double>(run.deck, plan, run.comms, model.params()).reduce();
   SavedTensors<double> saved(model.params(), nullptr, run.comms);
   saved.add_gradients(plan);
   saved.to_host();

@@ -61,12 +61,17 @@ void compare(const std::string& yaml, int steps, const std::vector<Case>& chosen
   const Communicator& world = test::launch().world();
   const Communicator alone(world, {world.rank()}, "alone");
   const auto reference = test::run_steps(test::deck_of(yaml, overrides({}), 1), alone, steps);
-  for (const Case& c : chosen) {
-    SCOPED_TRACE(name(c));
+  // By messages, or where the ranks read each other's memory: in turn, both of each case under FOURFOLD_FULL.
+  const std::size_t ways = test::full() ? 2 : 1;
+  for (std::size_t turn = 0; turn < ways * chosen.size(); ++turn) {
+    const Case& c = chosen[turn / ways];
+    std::vector<std::string> list = overrides(c);
+    list.push_back(turn % 2 == 0 ? "comm.shared_memory=on" : "comm.shared_memory=off");
+    SCOPED_TRACE(name(c) + ", " + list.back());
     const int ranks = static_cast<int>(c.grid.size());
     test::on_ranks(ranks, [&](const Communicator& group) {
       test::Shards shards;
-      const auto records = test::run_steps(test::deck_of(yaml, overrides(c), ranks), group, steps, &shards);
+      const auto records = test::run_steps(test::deck_of(yaml, list, ranks), group, steps, &shards);
       ASSERT_EQ(records.size(), reference.size());
       for (std::size_t i = 0; i < records.size(); ++i) {
         SCOPED_TRACE("step " + std::to_string(i + 1));

@@ -107,9 +107,10 @@ void expect_equal(const Volume& got, const Volume& expected) {
   EXPECT_EQ(got.all_reduce_data, expected.all_reduce_data);
 }
 
-// Nothing passes beside the ledger: its bytes are those of the real MPI calls.
+// Nothing passes beside the ledger: its bytes are those of the real MPI calls, and what ranks of a node read from each
+// other.
 void expect_as_mpi_saw_it(const CommLedger& ledger) {
-  EXPECT_EQ(ledger.total().ring_bytes, test::mpi_traffic().ring_bytes);
+  EXPECT_EQ(ledger.total().ring_bytes, test::mpi_traffic().ring_bytes + ledger.total().bytes_shared);
   EXPECT_EQ(test::mpi_traffic().outside, 0);
 }
 
@@ -127,11 +128,12 @@ std::vector<DenseShape> grids() {
 }
 
 // One layer, forward and backward, and the sum of its gradient.
-Volume run_layer(const Product& p, const DenseShape& g, bool swapped, Summation summation) {
+Volume run_layer(const Product& p, const DenseShape& g, bool swapped, Summation summation,
+                 SharedMemoryUse shared = SharedMemoryUse::automatic) {
   const Communicator& world = test::launch().world();
   const GridComms comms(world, grid_of(g), dense_axis_sets());
   MemoryLedger memory;
-  Pool pool(memory);
+  Pool pool(memory, test::shared_blocks(shared));
   ParamStore<double> store;
   Deferred deferred(2);
   GatherQueue<double> gathers;
@@ -160,7 +162,7 @@ Volume run_layer(const Product& p, const DenseShape& g, bool swapped, Summation 
   layer.backward_input(y, kept);
   layer.backward_weight(kept);
   deferred.finish();
-  Reducer<double>(deck, plan, comms, store, pool).reduce();
+  Reducer<double>(deck, plan, comms, store).reduce();
   expect_as_mpi_saw_it(ledger);
   expect_equal(of_ledger(ledger, swapped), exact_parts(p, rows, comms.here(), g, swapped));
   return of_ledger(ledger, swapped);
@@ -172,8 +174,11 @@ TEST(Ledger, LinearLayerMovesTheClosedForms) {
       for (const bool swapped : {false, true}) {
         for (const Summation summation : {Summation::fast, Summation::deterministic}) {
           SCOPED_TRACE(name(g) + (swapped ? " swapped" : "") + " m " + std::to_string(p.m));
-          expect_equal(run_layer(p, g, swapped, summation),
-                       closed_form(p, g, swapped ? g.row : g.col, swapped ? g.col : g.row));
+          const Volume expected = closed_form(p, g, swapped ? g.row : g.col, swapped ? g.col : g.row);
+          expect_equal(run_layer(p, g, swapped, summation), expected);
+          EXPECT_EQ(test::launch().ledger().total().bytes_shared, test::launch().ledger().total().ring_bytes);
+          expect_equal(run_layer(p, g, swapped, summation, SharedMemoryUse::off), expected);
+          EXPECT_EQ(test::launch().ledger().total().bytes_shared, 0);
           if (testing::Test::HasFailure()) return;
         }
       }

@@ -11,6 +11,7 @@
 #include "data/loader.hpp"
 #include "deck/deck.hpp"
 #include "grid/partition.hpp"
+#include "shared_pool.hpp"
 #include "train/saved_tensors.hpp"
 #include "train/trainer.hpp"
 
@@ -66,7 +67,7 @@ struct Training {
   const GridComms comms;
   const Loader loader;
   MemoryLedger memory;
-  Pool pool{memory};
+  Pool pool{memory, shared_blocks(deck.comm.shared_memory)};
   Trace trace;
   Trainer<T> trainer{deck, comms, loader, pool, trace};
   SavedTensors<T> saved{params(), &trainer.optimizer(), comms};
