@@ -21,6 +21,7 @@
 #include "grid/process_grid.hpp"
 #include "machine/hosts.hpp"
 #include "model/describe.hpp"
+#include "model/precision.hpp"
 #include "pipeline.hpp"
 #include "train/console.hpp"
 
@@ -50,17 +51,40 @@ std::vector<std::string> hosts_of(const Deck& deck, int ranks) {
   return hosts;
 }
 
-std::string grid_text(const Deck& deck, bool all_ranks) {
+std::string equal_stages_text(const Deck& deck, const ProcessGrid& grid) {
   const StageShape stage = stage_shape(deck);
-  const ProcessGrid grid = process_grid(deck);
   const DenseShape& dense = stage.dense;
   const MoeShape& moe = stage.moe;
-  const std::string text = fmt::format(
+  return fmt::format(
       "grid: {} ranks = stages {} x (data {} x depth {} x row {} x col {}) = stages {} x (replica {} x expert {} x row "
       "{} "
       "x col {})\n",
       grid.ranks(), grid.stages(), dense.data, dense.depth, dense.row, dense.col, grid.stages(), moe.replica,
       moe.expert, moe.row, moe.col);
+}
+
+// A line a stage, and what crosses between two of them.
+std::string own_grids_text(const Deck& deck, const ProcessGrid& grid) {
+  const auto line = [&](int stage) {
+    const DenseShape& dense = deck.parallel.grid(stage);
+    return fmt::format("  stage {}: {} {} = data {} x depth {} x row {} x col {}; micro-batches of {} cut into {}\n",
+                       stage, dense.size(), dense.size() == 1 ? "rank" : "ranks", dense.data, dense.depth, dense.row,
+                       dense.col, deck.batch.global / deck.batch.micro_batches, deck.parallel.coordinates(dense));
+  };
+  std::string text = fmt::format("grid: {} ranks in {} stages with grids of their own\n", grid.ranks(), grid.stages());
+  for (int stage = 0; stage < grid.stages(); ++stage) text += line(stage);
+  const auto bytes = in_precision(deck.precision, []<class T>() { return static_cast<std::int64_t>(sizeof(T)); });
+  for (const StageCrossing& crossing : stage_crossings(deck, plan_pipeline(deck))) {
+    text += fmt::format("hand-off, stage {} to {}: {} of a micro-batch forwards, {} back\n", crossing.from, crossing.to,
+                        bytes_text(crossing.forwards * bytes), bytes_text(crossing.backwards * bytes));
+  }
+  return text;
+}
+
+std::string grid_text(const Deck& deck, bool all_ranks) {
+  const ProcessGrid grid = process_grid(deck);
+  const std::string text =
+      deck.parallel.stage_grids.empty() ? equal_stages_text(deck, grid) : own_grids_text(deck, grid);
   const bool shorter = !all_ranks && grid.ranks() > kMostRanksShown;
   return text + grid.table(shorter ? kMostRanksShown : std::max(grid.ranks(), 4), hosts_of(deck, grid.ranks())) +
          (shorter ? "(every rank with --all-ranks)\n" : "");

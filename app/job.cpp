@@ -25,14 +25,36 @@ LoadedText shared_text(const Communicator& world, const std::string& file) {
   return LoadedText{broadcast_string(world, mine.text), problem};
 }
 
+constexpr std::int64_t kMostSequences = 8;  // of a coordinate in a pass, where the deck does not say
+
+// The schedule is the training's.
+void one_chunk_a_stage(ParallelDeck& parallel) {
+  parallel.schedule = "1f1b";
+  parallel.interleave = 1;
+  parallel.cuts.clear();
+}
+
+Deck fitted_to_stage_grids(Deck deck, int ranks) {
+  if (*deck_ranks(deck) != ranks) {
+    fail_all(ExitCode::input, "parallel.stage_grids has " + std::to_string(*deck_ranks(deck)) + " ranks, the job " +
+                                  std::to_string(ranks) +
+                                  "; start that many, or add parallel.stage_grids=[] parallel.stages=1");
+  }
+  std::int64_t coordinates = 1;
+  for (const DenseShape& grid : deck.parallel.stage_grids) {
+    coordinates = std::max(coordinates, deck.parallel.coordinates(grid));
+  }
+  deck.batch = BatchDeck{std::min(deck.batch.global, kMostSequences * coordinates), 0, 1};
+  one_chunk_a_stage(deck.parallel);
+  return deck;
+}
+
 Deck fitted_to(Deck deck, int ranks) {
-  const std::int64_t micro = deck.batch.micro > 0 ? deck.batch.micro : std::min<std::int64_t>(deck.batch.global, 8);
+  if (!deck.parallel.stage_grids.empty()) return fitted_to_stage_grids(std::move(deck), ranks);
+  const std::int64_t micro = deck.batch.micro > 0 ? deck.batch.micro : std::min(deck.batch.global, kMostSequences);
   deck.batch = BatchDeck{0, micro, 1};
   deck.parallel.dense.data = 0;
-  // The schedule is the training's.
-  deck.parallel.schedule = "1f1b";
-  deck.parallel.interleave = 1;
-  deck.parallel.cuts.clear();
+  one_chunk_a_stage(deck.parallel);
   if (deck.parallel.moe) deck.parallel.moe->replica = 0;
   derive_grid(deck, ranks);
   if (deck.parallel.dense.data == 0 || deck.parallel.moe->replica == 0) {
@@ -94,7 +116,9 @@ int run_job(const DeckArguments& arguments, Purpose purpose,
     MemoryLedger memory;
     Pool pool(memory);
     const auto attached = devices.attach(launch, pool, deck->comm.shared_memory);
-    const GridComms comms(world, process_grid(*deck), rank_groups(*deck, plan_pipeline(*deck)));
+    const ProcessGrid grid = process_grid(*deck);
+    const int stage = grid.coordinates(world.rank()).stage;
+    const GridComms comms(world, grid, rank_groups(*deck, plan_pipeline(*deck), stage));
 
     // 5. The work.
     return static_cast<int>(work(*deck, comms, pool));

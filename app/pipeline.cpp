@@ -13,18 +13,15 @@ namespace {
 constexpr int kMostColumns = 150;  // of a drawn timeline
 
 // Across each boundary between chunks: the latency of the slowest link that its messages use on the described machine.
-std::vector<std::int64_t> latencies(const Deck& deck, const Schedule& schedule) {
+std::vector<std::int64_t> latencies(const Deck& deck, const PipelinePlan& plan) {
   const Machine& machine = *deck.emulate.description;
-  const std::int64_t ranks = deck.parallel.dense.size();  // of a stage
-  std::vector<std::int64_t> list;
-  for (int boundary = 0; boundary + 1 < schedule.chunks(); ++boundary) {
-    std::int64_t latency = 0;
-    for (std::int64_t i = 0; i < ranks && schedule.crosses(boundary); ++i) {
-      const bool inside = machine.node_of(schedule.stage_of(boundary) * ranks + i) ==
-                          machine.node_of(schedule.stage_of(boundary + 1) * ranks + i);
+  std::vector<std::int64_t> list(static_cast<std::size_t>(plan.schedule.chunks() - 1), 0);
+  for (const StageCrossing& crossing : stage_crossings(deck, plan)) {
+    std::int64_t& latency = list[static_cast<std::size_t>(crossing.boundary)];
+    for (const auto& [before, behind] : crossing.pairs) {
+      const bool inside = machine.node_of(before) == machine.node_of(behind);
       latency = std::max(latency, machine.link(inside ? LinkClass::inside : LinkClass::between).latency);
     }
-    list.push_back(latency);
   }
   return list;
 }
@@ -46,20 +43,32 @@ Pipeline pipeline_of(const Deck& deck) {
     pipeline.unit = {static_cast<double>(samples * graph.tokens_per_sample), "FLOP"};
   } else {
     pipeline.durations = equal_durations(pipeline.schedule, {times[0], times[1], times[2]});
-    if (deck.emulate.description) pipeline.durations.latency = latencies(deck, pipeline.schedule);
+    if (deck.emulate.description) pipeline.durations.latency = latencies(deck, pipeline);
     pipeline.unit = {1e-12, "s"};
   }
   return pipeline;
 }
 
-std::vector<DeckError> schedule_list_faults(const Deck& deck, const std::string& file_name) {
-  if (deck.parallel.schedule != "list" || deck.batch.micro_batches == 0) return {};
+std::vector<DeckError> schedule_list_faults(const ReadResult& read, const std::string& file_name) {
+  const Deck& deck = read.deck;
+  std::vector<DeckError> errors;
+  if (deck.parallel.schedule != "list" || deck.batch.micro_batches == 0) return errors;
+  const std::string key = "parallel.schedule_list";
+  const auto add = [&](const std::string& where, const std::string& message) {
+    const auto place = read.places.find(where);
+    const Place at = place == read.places.end() ? Place{file_name, 0, 0} : place->second;
+    errors.push_back({at.file, at.line, at.column, key, message});
+  };
+  for (const ListFault& fault : list_faults(schedule_request(deck))) {
+    add(fault.stage < 0 ? key : key + "[" + std::to_string(fault.stage + 1) + "]", fault.message);
+  }
+  if (!errors.empty()) return errors;
   try {
     build_schedule(schedule_request(deck));
   } catch (const Error& error) {
-    return {{file_name, 0, 0, "parallel.schedule_list", error.what()}};
+    add(key, error.what());
   }
-  return {};
+  return errors;
 }
 
 std::string pipeline_text(const Pipeline& pipeline) {

@@ -18,9 +18,9 @@ struct Pipeline : PipelinePlan {
 // `deck` with its batch settled. Errors: Error (input) of all ranks, if there is no such schedule.
 Pipeline pipeline_of(const Deck& deck);
 
-// What is wrong with a schedule by hand, which the deck's own rules do not read; nothing while the number of
-// micro-batches is not known.
-std::vector<DeckError> schedule_list_faults(const Deck& deck, const std::string& file_name);
+// What is wrong with a schedule by hand, which the deck's own rules do not read, and where it stands; nothing while the
+// number of micro-batches is not known.
+std::vector<DeckError> schedule_list_faults(const ReadResult& read, const std::string& file_name);
 
 // Cuts, costs and the timeline.
 std::string pipeline_text(const Pipeline& pipeline);

@@ -9,13 +9,15 @@ GridComms::GridComms(const Communicator& world, const ProcessGrid& grid, const s
   FOURFOLD_ASSERT(world.size() == grid.ranks(), "the grid has " + std::to_string(grid.ranks()) +
                                                     " ranks, the job has " + std::to_string(world.size()));
   here_ = grid_.coordinates(world.rank());
-  bool equal_stages = true;
-  for (int s = 1; s < grid_.stages(); ++s) equal_stages = equal_stages && grid_.stage(s) == grid_.stage(0);
-
+  const AxisSet stage{Axis::stage};
   // All members of a group see the same members in each of their sets, so they make and share the same communicators.
   std::map<std::vector<int>, GroupKey> first_with;
   for (const GroupKey& key : sets) {
-    if (groups_.contains(key) || (key.axes.has(Axis::stage) && !equal_stages)) continue;
+    if (groups_.contains(key)) continue;
+    if (key.axes.has(Axis::stage) && !grid_.equal_stages()) {
+      if (key == GroupKey(stage)) groups_.emplace(key, world.alias(key.name()));
+      continue;
+    }
     if (key.tied_stage > 0 && here_.stage != 0 && here_.stage != key.tied_stage) continue;
     const std::vector<int> members = grid_.group(world.rank(), key);
     const auto [same, is_new] = first_with.emplace(members, key);

@@ -15,8 +15,8 @@ class GridComms {
  public:
   // Collective over `world` (world.size() == grid.ranks(), else assertion). Makes a communicator for each set of axes
   // in `sets`, named by the set. Cheap where it can be: a group of one rank makes none, and sets with the same members
-  // (their other axes have one coordinate) share one. A set with `stage` is left out where the stages have different
-  // grids, a tied one on ranks of other stages.
+  // (their other axes have one coordinate) share one. A tied one is left out on ranks of other stages. Where the stages
+  // have different grids {stage} is all ranks of the job, for messages between them.
   GridComms(const Communicator& world, const ProcessGrid& grid, const std::vector<GroupKey>& sets);
 
   const ProcessGrid& grid() const { return grid_; }

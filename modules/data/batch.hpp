@@ -17,6 +17,7 @@ struct Batch {
   // Place of the first sequence among the step's global batch (evaluation: among the evaluated samples). The B
   // sequences follow one another there.
   std::int64_t first_sample = 0;
+  std::int64_t all_sequences = 0;     // of the micro-batch, over all coordinates
   std::vector<std::int64_t> samples;  // B: number of each sample in its data set
   std::vector<std::int32_t> ids;      // B x T
   std::vector<std::int32_t> targets;  // B x T; -1: no target

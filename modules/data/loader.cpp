@@ -39,9 +39,10 @@ std::uint64_t hash_of(const std::string& text) {
                                 std::to_string(wanted * tokens + 1));
 }
 
-// The batch of so many samples without what is in them.
-Batch shape_of(const Samples& samples, std::int64_t begin, const Range& mine) {
+// A coordinate's part of a micro-batch, the sequences [begin, begin + all), without what is in it.
+Batch shape_of(const Samples& samples, std::int64_t begin, std::int64_t all, const Range& mine) {
   Batch batch;
+  batch.all_sequences = all;
   batch.sequences = mine.size();
   batch.tokens = samples.tokens();
   batch.first_sample = begin + mine.begin;
@@ -66,7 +67,7 @@ std::unique_ptr<Samples> joined(std::vector<std::unique_ptr<Samples>> parts) {
 
 // Empties a batch but keeps its memory.
 Batch emptied(Batch batch) {
-  batch.sequences = batch.input_width = batch.value_width = batch.first_sample = 0;
+  batch.sequences = batch.all_sequences = batch.input_width = batch.value_width = batch.first_sample = 0;
   batch.samples.clear();
   batch.ids.clear();
   batch.targets.clear();
@@ -176,13 +177,14 @@ void Loader::finish(const Deck& deck, const std::string& facts, const std::vecto
 
 Batch Loader::micro_batch_shape(std::int64_t micro_index, std::int64_t coordinates, std::int64_t coordinate) const {
   const std::int64_t run = global_ / micro_batches_;
-  return shape_of(*train_, micro_index * run, part(run, coordinates, coordinate));
+  return shape_of(*train_, micro_index * run, run, part(run, coordinates, coordinate));
 }
 
 Batch Loader::eval_batch_shape(std::int64_t index, std::int64_t coordinates, std::int64_t coordinate) const {
   const std::int64_t run = global_ / micro_batches_;
   const std::int64_t begin = index * run;
-  return shape_of(*valid_, begin, part(std::min(run, eval_samples() - begin), coordinates, coordinate));
+  const std::int64_t all = std::min(run, eval_samples() - begin);
+  return shape_of(*valid_, begin, all, part(all, coordinates, coordinate));
 }
 
 Batch Loader::micro_batch(std::int64_t cursor, std::int64_t micro_index, std::int64_t coordinates,
@@ -192,6 +194,7 @@ Batch Loader::micro_batch(std::int64_t cursor, std::int64_t micro_index, std::in
   const Range mine = part(run, coordinates, coordinate);
   Batch batch = emptied(std::move(reuse));
   batch.tokens = train_->tokens();
+  batch.all_sequences = run;
   batch.first_sample = micro_index * run + mine.begin;
   for (std::int64_t i = 0; i < mine.size(); ++i) {
     batch.samples.push_back(order_->at(cursor + batch.first_sample + i));
@@ -229,8 +232,10 @@ Batch Loader::eval_batch(std::int64_t index, std::int64_t coordinates, std::int6
   FOURFOLD_ASSERT(index >= 0 && index < eval_batches(), "a batch of the evaluation");
   const std::int64_t run = global_ / micro_batches_;
   const std::int64_t begin = index * run;
-  const Range mine = part(std::min(run, eval_samples() - begin), coordinates, coordinate);
+  const std::int64_t all = std::min(run, eval_samples() - begin);
+  const Range mine = part(all, coordinates, coordinate);
   Batch batch = emptied(std::move(reuse));
+  batch.all_sequences = all;
   batch.tokens = valid_->tokens();
   batch.first_sample = begin + mine.begin;
   for (std::int64_t i = 0; i < mine.size(); ++i) {

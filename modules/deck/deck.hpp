@@ -109,7 +109,8 @@ struct DataDeck {
 };
 
 // global = micro x coordinates (data x depth) x micro_batches, exactly; any two give the third. 0: not given and not
-// yet derived. Without global: 32 where fewer than two are given; without the others: micro_batches 1.
+// yet derived. Without global: 32 where fewer than two are given; without the others: micro_batches 1. With
+// parallel.stage_grids micro stays 0: each stage cuts a micro-batch over its own coordinates, parts may be unequal.
 struct BatchDeck {
   std::int64_t global = 0, micro = 0, micro_batches = 0;
   bool operator==(const BatchDeck&) const = default;
@@ -195,21 +196,26 @@ enum class AttentionSplit { row, col };
 
 struct ParallelDeck {
   int stages = 1;
-  DenseShape dense;                // dense.data 0 until the rank count is known ("what the ranks leave")
-  std::optional<MoeShape> moe;     // default: replica = what the ranks of a stage leave (0 until they are known)
-  std::string schedule = "1f1b";   // a builder of modules/schedule
-  std::int64_t interleave = 1;     // model chunks a stage: interleaved, modular, list
-  std::vector<std::int64_t> cuts;  // units of each chunk, in the model's order; empty: by cost
+  DenseShape dense;                     // dense.data 0 until the rank count is known ("what the ranks leave")
+  std::vector<DenseShape> stage_grids;  // one a stage, where they differ, in place of `dense`; empty: `dense` for all
+  std::optional<MoeShape> moe;          // default: replica = what the ranks of a stage leave (0 until they are known)
+  std::string schedule = "1f1b";        // a builder of modules/schedule
+  std::int64_t interleave = 1;          // model chunks a stage: interleaved, modular, list
+  std::vector<std::int64_t> cuts;       // units of each chunk, in the model's order; empty: by cost
   std::vector<std::int64_t> extra_in_flight;  // of geo: micro-batches more across each boundary between stages
   std::vector<std::string> schedule_list;     // of list: what each stage computes
   DepthSplits depth_splits = DepthSplits::batch;
   bool sequence_shard = false;
   AttentionSplit attention_split = AttentionSplit::row;  // key: attention.split
   bool overlap = true;
-  // Parts that the batch is cut into.
-  std::int64_t coordinates() const {
-    return depth_splits == DepthSplits::batch ? dense.coordinates() : std::int64_t{dense.data};
+  const DenseShape& grid(int stage) const {
+    return stage_grids.empty() ? dense : stage_grids[static_cast<std::size_t>(stage)];
   }
+  // Parts that the batch is cut into on a grid.
+  std::int64_t coordinates(const DenseShape& grid) const {
+    return depth_splits == DepthSplits::batch ? grid.coordinates() : std::int64_t{grid.data};
+  }
+  std::int64_t coordinates() const { return coordinates(dense); }
   bool operator==(const ParallelDeck&) const = default;
 };
 

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "grid/partition.hpp"
+
 namespace fourfold {
 namespace {
 
@@ -74,6 +76,10 @@ void derive_sizes(Deck& deck) {
 void derive_grid(Deck& deck, std::optional<std::int64_t> ranks) {
   DenseShape& dense = deck.parallel.dense;
   BatchDeck& batch = deck.batch;
+  if (!deck.parallel.stage_grids.empty()) {
+    if (batch.micro_batches == 0) batch.micro_batches = 1;
+    return;
+  }
   if (dense.data == 0 && ranks) {
     dense.data = extent(*ranks, capped_product({deck.parallel.stages, dense.depth, dense.row, dense.col}));
   } else if (dense.data == 0 && batch.global > 0 && batch.micro > 0 && batch.micro_batches > 0) {
@@ -93,8 +99,17 @@ void derive_grid(Deck& deck, std::optional<std::int64_t> ranks) {
 }
 
 std::optional<std::int64_t> deck_ranks(const Deck& deck) {
-  if (deck.parallel.dense.data == 0) return std::nullopt;
-  const DenseShape& dense = deck.parallel.dense;
+  const ParallelDeck& parallel = deck.parallel;
+  if (!parallel.stage_grids.empty()) {
+    std::int64_t ranks = 0;
+    for (const DenseShape& grid : parallel.stage_grids) {
+      const std::int64_t size = capped_product({grid.data, grid.depth, grid.row, grid.col});
+      if (__builtin_add_overflow(ranks, size, &ranks)) return std::numeric_limits<std::int64_t>::max();
+    }
+    return ranks;
+  }
+  if (parallel.dense.data == 0) return std::nullopt;
+  const DenseShape& dense = parallel.dense;
   return capped_product({deck.parallel.stages, dense.data, dense.depth, dense.row, dense.col});
 }
 
@@ -114,10 +129,24 @@ std::int64_t update_parts(const Deck& deck, std::int64_t ranks) {
   return deck.comm.gradient == GradientAlgorithm::flat ? 1 : ranks;
 }
 
-StageShape stage_shape(const Deck& deck) {
-  const DenseShape& dense = deck.parallel.dense;
+StageShape stage_shape(const Deck& deck, int stage) {
+  const DenseShape& dense = deck.parallel.grid(stage);
   const MoeShape replicas{static_cast<int>(dense.size()), 1, 1, 1};
   return StageShape{dense, deck.parallel.moe.value_or(replicas)};
+}
+
+Deck deck_of_place(const Deck& deck, const Coordinates& here) {
+  if (deck.parallel.stage_grids.empty()) return deck;
+  Deck own = deck;
+  ParallelDeck& parallel = own.parallel;
+  const StageShape shape = stage_shape(deck, here.stage);
+  parallel.stage_grids.clear();
+  parallel.dense = shape.dense;
+  parallel.moe = shape.moe;
+  const bool samples = parallel.depth_splits == DepthSplits::batch;  // are split over depth too
+  const std::int64_t index = samples ? std::int64_t{here.data} * shape.dense.depth + here.depth : here.data;
+  own.batch.micro = part(deck.batch.global / deck.batch.micro_batches, parallel.coordinates(), index).size();
+  return own;
 }
 
 }  // namespace fourfold

@@ -7,6 +7,7 @@
 
 #include "deck/deck.hpp"
 #include "grid/axes.hpp"
+#include "grid/process_grid.hpp"
 
 namespace fourfold {
 
@@ -28,7 +29,7 @@ std::int64_t output_width(const ModelDeck& model);
 // The product, or the largest 64-bit integer where it does not fit.
 std::int64_t capped_product(std::initializer_list<std::int64_t> factors);
 
-// The deck's rank count; nothing while parallel.dense.data is 0.
+// The deck's rank count: of all stages together; nothing while parallel.dense.data is 0.
 std::optional<std::int64_t> deck_ranks(const Deck& deck);
 
 // Ranks that hold different parts of the weights: depth x row x col.
@@ -38,7 +39,12 @@ std::int64_t weight_parts(const DenseShape& dense);
 // sharded update, or by a sum of gradients in two levels. 1: neither.
 std::int64_t update_parts(const Deck& deck, std::int64_t ranks);
 
-// Both views of one stage. parallel.dense.data must be known. Without parallel.moe the MoE grid is all replicas.
-StageShape stage_shape(const Deck& deck);
+// Both views of one stage. parallel.dense.data must be known, or parallel.stage_grids given. Without parallel.moe the
+// MoE grid is all replicas.
+StageShape stage_shape(const Deck& deck, int stage = 0);
+
+// As if all stages had the grid of this place's, and as if every coordinate had as many sequences of a micro-batch as
+// this one: what arithmetic about a single rank needs. The deck itself where stages are equal.
+Deck deck_of_place(const Deck& deck, const Coordinates& here);
 
 }  // namespace fourfold

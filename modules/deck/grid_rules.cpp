@@ -254,6 +254,12 @@ void machine_rule(const Check& check) {
 }  // namespace
 
 void grid_rules(const Check& check) {
+  if (!check.sound({"parallel.stage_grids"})) return;
+  if (!check.deck.parallel.stage_grids.empty()) {
+    stage_grid_rules(check);
+    machine_rule(check);
+    return;
+  }
   rank_rules(check);
   moe_grid_rule(check);
   torus_rule(check);

@@ -150,6 +150,10 @@ Line integers(std::string path, const Limits& limits, std::string comment, Acces
   return std::move(Line(std::move(path), KeyType::integers, std::move(comment)).field(access).limits(limits));
 }
 template <class Access>
+Line grids(std::string path, const Limits& limits, std::string comment, Access access) {
+  return std::move(Line(std::move(path), KeyType::grids, std::move(comment)).field(access).limits(limits));
+}
+template <class Access>
 Line choice(std::string path, std::string comment, std::vector<std::string> names, Access access) {
   return std::move(Line(std::move(path), KeyType::choice, std::move(comment)).choices(std::move(names)).field(access));
 }

@@ -56,6 +56,8 @@ std::string DeckKey::legal() const {
       return "a list of " + count + "integers" + each;
     case KeyType::numbers:
       return "a list of " + count + "numbers" + each;
+    case KeyType::grids:
+      return "a list of grids such as {data: 2, row: 3}, axes data, depth, row, col" + each;
   }
   return "";
 }

@@ -36,6 +36,10 @@ bool has_moe_shape(const Deck& deck) {
   return deck.parallel.moe.has_value();
 }
 
+bool same_grids(const Deck& deck) {
+  return deck.parallel.stage_grids.empty();
+}
+
 std::vector<DeckKey> make_table() {
   std::vector<DeckKey> table;
   const auto add = [&table](Line line) { table.push_back(std::move(line).key()); };
@@ -252,12 +256,18 @@ std::vector<DeckKey> make_table() {
   add(integer("parallel.dense.data", between(1, kMostExtent), "copies of the weights, each with its own samples",
               [](auto& d) { return &d.parallel.dense.data; })
           .derived("what the ranks leave", "1"));
-  add(integer("parallel.dense.depth", between(1, kMostExtent), "splits samples, and weights in store",
-              [](auto& d) { return &d.parallel.dense.depth; }));
+  add(integer("parallel.dense.depth", between(1, kMostExtent), "splits samples, and weights in store", [](auto& d) {
+        return &d.parallel.dense.depth;
+      }).only_if(same_grids));
   add(integer("parallel.dense.row", between(1, kMostExtent), "splits output features, heads and the vocabulary",
-              [](auto& d) { return &d.parallel.dense.row; }));
-  add(integer("parallel.dense.col", between(1, kMostExtent), "splits input features",
-              [](auto& d) { return &d.parallel.dense.col; }));
+              [](auto& d) { return &d.parallel.dense.row; })
+          .only_if(same_grids));
+  add(integer("parallel.dense.col", between(1, kMostExtent), "splits input features", [](auto& d) {
+        return &d.parallel.dense.col;
+      }).only_if(same_grids));
+  add(grids("parallel.stage_grids", between(1, kMostExtent),
+            "in place of dense: a grid for each stage, as {data: 2, row: 3}, of any size; axes left out are 1",
+            [](auto& d) { return &d.parallel.stage_grids; }));
   add(integer("parallel.moe.replica", between(1, kMostExtent), "copies of the expert grid",
               [](auto& d) { return &moe_shape_of(d).replica; })
           .derived("what the ranks of a stage leave", "1")

@@ -14,8 +14,9 @@
 
 namespace fourfold {
 
-// counted_choice: a choice, or {NAME: count} for the one name that takes a count.
-enum class KeyType { integer, number, boolean, text, choice, counted_choice, texts, integers, numbers };
+// counted_choice: a choice, or {NAME: count} for the one name that takes a count. grids: blocks of the dense axes,
+// those left out 1.
+enum class KeyType { integer, number, boolean, text, choice, counted_choice, texts, integers, numbers, grids };
 
 struct NamedCount {
   std::string name;
@@ -24,7 +25,7 @@ struct NamedCount {
 };
 
 using Value = std::variant<std::int64_t, double, bool, std::string, std::vector<std::string>, std::vector<std::int64_t>,
-                           std::vector<double>, NamedCount>;
+                           std::vector<double>, NamedCount, std::vector<DenseShape>>;
 
 // What an integer or number (or each entry of a list) may be; ends belong to it unless they are open.
 struct Limits {

@@ -1,4 +1,5 @@
 // Rules about stages: how the model is cut, and what a schedule needs.
+#include <algorithm>
 #include <numeric>
 
 #include "deck/derive.hpp"
@@ -6,6 +7,8 @@
 
 namespace fourfold {
 namespace {
+
+constexpr std::int64_t kMostPasses = 5'000'000;  // chunks x micro-batches; a builder's own limit
 
 std::string units_text(const ModelDeck& model) {
   switch (model.kind) {
@@ -96,6 +99,29 @@ void needed_list(const Check& check, const std::string& schedule, const char* pa
                       "; type " + number(wanted) + ", one a " + each);
 }
 
+// Lists of operations are held in memory.
+void length_rule(const Check& check) {
+  const ParallelDeck& parallel = check.deck.parallel;
+  const std::int64_t micro_batches = check.deck.batch.micro_batches;
+  if (!check.sound({"parallel.stages", "parallel.interleave", "parallel.schedule", "batch.micro", "batch.global",
+                    "batch.micro_batches"}) ||
+      !units_known(check)) {
+    return;
+  }
+  const std::int64_t chunks = parallel.schedule == "layered"
+                                  ? unit_count(check.deck.model)
+                                  : capped_product({parallel.stages, has_chunks(parallel) ? parallel.interleave : 1});
+  const std::int64_t most = std::max<std::int64_t>(1, kMostPasses / chunks);
+  if (micro_batches <= most) return;
+  const bool given = check.given("batch.micro_batches");
+  check.add(given ? "batch.micro_batches" : "batch.micro",
+            (given ? number(micro_batches) : "gives " + number(micro_batches)) + " micro-batches x " + number(chunks) +
+                (chunks == 1 ? " chunk" : " chunks") + " are more than the " + number(kMostPasses) +
+                " passes that a schedule may have; " +
+                (given ? "legal: 1 to " + number(most) + "; nearest: " + number(most)
+                       : "choose larger micro-batches: at most " + number(most) + " of them"));
+}
+
 }  // namespace
 
 bool stages_fit(const Check& check, std::int64_t stages) {
@@ -113,6 +139,7 @@ void pipeline_rules(const Check& check) {
   stage_rule(check);
   interleave_rule(check);
   cuts_rule(check);
+  length_rule(check);
   needed_list(check, "geo", "parallel.extra_in_flight", parallel.extra_in_flight, parallel.stages - 1,
               "boundary between stages");
   needed_list(check, "list", "parallel.schedule_list", parallel.schedule_list, parallel.stages, "stage");

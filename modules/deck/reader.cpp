@@ -103,6 +103,7 @@ class DeckReader {
       for (DeckError& error : cross_check(result.deck, ranks, places_)) errors_.push_back(std::move(error));
     }
     sort_errors();
+    result.places = std::move(places_.given);
     result.errors = std::move(errors_);
     result.errors.insert(result.errors.end(), machine_errors.begin(), machine_errors.end());
     return result;
@@ -210,6 +211,10 @@ class DeckReader {
       }
       given = Given{value, overriding_};
       places_.given[path] = place;
+      std::erase_if(places_.given, [&](const auto& entry) { return entry.first.starts_with(path + "["); });
+      for (std::size_t i = 0; i < value.items.size(); ++i) {
+        places_.given[path + "[" + std::to_string(i + 1) + "]"] = value.items[i].place;
+      }
     } else if (is_block(table_, path)) {
       if (!overriding_ || places_.given.count(path) == 0) places_.given[path] = place;
       collect(value, path);
@@ -241,6 +246,9 @@ class DeckReader {
     }
     if (given_.count("run.folder") == 0) deck.run.folder = "runs/" + deck.run.name;
     if (given_.count("parallel.dense.data") == 0) deck.parallel.dense.data = 0;
+    if (given_.count("parallel.stages") == 0 && !deck.parallel.stage_grids.empty()) {
+      deck.parallel.stages = static_cast<int>(deck.parallel.stage_grids.size());
+    }
     if (deck.optimizer.kind == OptimizerKind::lamb) {  // You et al. 2020
       if (given_.count("optimizer.betas") == 0) deck.optimizer.beta2 = 0.999;
       if (given_.count("optimizer.eps") == 0) deck.optimizer.eps = 1e-6;

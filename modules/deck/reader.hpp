@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "deck/deck.hpp"
+#include "deck/yaml_tree.hpp"
 
 namespace fourfold {
 
@@ -29,6 +31,9 @@ struct DeckError {
 struct ReadResult {
   Deck deck;                      // of use only without errors
   std::vector<DeckError> errors;  // of the text, the overrides and the cross checks, in the order of the text
+  // Where keys stand that the deck gives, and the entries of its lists: "parallel.schedule_list[2]", from 1. For faults
+  // that are found later.
+  std::map<std::string, Place> places;
 };
 
 // The text of a file that the deck names, or why it cannot be read.

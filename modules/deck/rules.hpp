@@ -50,6 +50,8 @@ void model_rules(const Check& check);
 void pipeline_rules(const Check& check);
 // Whether the model, and what the deck lists for each stage or chunk, allow so many stages.
 bool stages_fit(const Check& check, std::int64_t stages);
+// Stages with grids of their own (parallel.stage_grids), and the batch on them.
+void stage_grid_rules(const Check& check);
 // Grids, batch, sums of gradients, the emulated machine.
 void grid_rules(const Check& check);
 

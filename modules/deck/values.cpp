@@ -67,8 +67,8 @@ std::string outside(double value, const std::string& text, const DeckKey& key) {
   const bool open = low ? key.limits.open_least : key.limits.open_most;
   if (!open) {
     const double nearest = low ? key.limits.least : key.limits.most;
-    const bool whole =
-        key.type == KeyType::integer || key.type == KeyType::integers || key.type == KeyType::counted_choice;
+    const bool whole = key.type == KeyType::integer || key.type == KeyType::integers ||
+                       key.type == KeyType::counted_choice || key.type == KeyType::grids;
     message += "; nearest: " + (whole ? std::to_string(static_cast<std::int64_t>(nearest)) : number_literal(nearest));
   }
   return message;
@@ -156,6 +156,42 @@ Conversion counted_choice_value(const YamlNode& node, const DeckKey& key) {
   return {std::nullopt, count_missing ? wanted(node, key) + "; it takes a count" : chosen.message};
 }
 
+// {data: 2, row: 3}; axes left out are 1.
+Conversion grid_value(const YamlNode& node, const DeckKey& key) {
+  if (node.kind != YamlNode::Kind::map) return {std::nullopt, wanted(node, key)};
+  static const std::vector<std::string> kNames = {"data", "depth", "row", "col"};
+  DenseShape grid;
+  int* const extents[] = {&grid.data, &grid.depth, &grid.row, &grid.col};
+  std::vector<std::string> given;
+  for (const auto& [name, value] : node.entries) {
+    const auto found = std::find(kNames.begin(), kNames.end(), name.text);
+    if (name.kind != YamlNode::Kind::scalar || found == kNames.end()) {
+      const std::string nearest = nearest_name(name.text, kNames);
+      return {std::nullopt, shown(name) + " is no axis" + (nearest.empty() ? "" : "; nearest: " + nearest) +
+                                "; axes: " + join(kNames)};
+    }
+    if (std::find(given.begin(), given.end(), name.text) != given.end()) {
+      return {std::nullopt, name.text + " is given twice; take one away"};
+    }
+    given.push_back(name.text);
+    const Conversion extent = integer_value(value, key);
+    if (!extent.value) return {std::nullopt, name.text + ": " + extent.message};
+    *extents[found - kNames.begin()] = static_cast<int>(std::get<std::int64_t>(*extent.value));
+  }
+  return {Value(std::vector<DenseShape>{grid}), ""};
+}
+
+Conversion grids_value(const YamlNode& node, const DeckKey& key) {
+  if (node.kind != YamlNode::Kind::list) return {std::nullopt, wanted(node, key)};
+  std::vector<DenseShape> grids;
+  for (std::size_t i = 0; i < node.items.size(); ++i) {
+    const Conversion entry = grid_value(node.items[i], key);
+    if (!entry.value) return {std::nullopt, "entry " + std::to_string(i + 1) + ": " + entry.message};
+    grids.push_back(std::get<std::vector<DenseShape>>(*entry.value).front());
+  }
+  return {Value(grids), ""};
+}
+
 template <class Entry>
 Conversion list_value(const YamlNode& node, const DeckKey& key,
                       Conversion (*entry_value)(const YamlNode&, const DeckKey&)) {
@@ -203,6 +239,8 @@ Conversion convert(const YamlNode& node, const DeckKey& key) {
       return list_value<std::int64_t>(node, key, integer_value);
     case KeyType::numbers:
       return list_value<double>(node, key, number_value);
+    case KeyType::grids:
+      return grids_value(node, key);
   }
   return {};
 }

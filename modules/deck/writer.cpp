@@ -51,6 +51,11 @@ struct Literal {
   std::string operator()(const NamedCount& value) const {
     return value.count > 0 ? "{" + value.name + ": " + std::to_string(value.count) + "}" : value.name;
   }
+  std::string operator()(const DenseShape& grid) const {
+    const auto axis = [this](const char* name, int extent) { return name + (*this)(std::int64_t{extent}); };
+    return axis("{data: ", grid.data) + axis(", depth: ", grid.depth) + axis(", row: ", grid.row) +
+           axis(", col: ", grid.col) + "}";
+  }
   template <class Entry>
   std::string operator()(const std::vector<Entry>& values) const {
     std::vector<std::string> entries;

@@ -161,6 +161,15 @@ int ProcessGrid::extent(int stage_index, Axis axis) const {
   return 1;
 }
 
+bool ProcessGrid::equal_stages() const {
+  return std::all_of(stages_.begin(), stages_.end(), [&](const StageShape& shape) { return shape == stages_.front(); });
+}
+
+std::vector<int> ProcessGrid::ranks_of_stage(int stage_index) const {
+  FOURFOLD_ASSERT(stage_index >= 0 && stage_index < stages(), fmt::format("stage {} of {}", stage_index, stages()));
+  return {rank_of_slot_.begin() + first_slot(stage_index), rank_of_slot_.begin() + first_slot(stage_index + 1)};
+}
+
 int ProcessGrid::slot_of(int rank) const {
   FOURFOLD_ASSERT(rank >= 0 && rank < ranks_, fmt::format("rank {} of {}", rank, ranks_));
   return slot_of_rank_[static_cast<std::size_t>(rank)];

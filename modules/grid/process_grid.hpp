@@ -30,6 +30,7 @@ class ProcessGrid {
   int stages() const { return static_cast<int>(stages_.size()); }
   const StageShape& stage(int index) const { return stages_[static_cast<std::size_t>(index)]; }
   int extent(int stage, Axis axis) const;  // of `stage`: the number of stages
+  bool equal_stages() const;               // all stages have the same grids
 
   Coordinates coordinates(int rank) const;
   // The rank at a stage's dense (or MoE) coordinates; the other view's fields are not looked at.
@@ -42,6 +43,9 @@ class ProcessGrid {
   // views are mixed, when stages with unequal grids are asked for {stage} or tied, or a rank of a third stage for the
   // latter.
   std::vector<int> group(int rank, GroupKey key) const;
+
+  // The ranks of a stage in the order of its dense coordinates, col fastest.
+  std::vector<int> ranks_of_stage(int stage) const;
 
   // rank -> coordinates (-> host, where `hosts` holds one a rank), one line a rank, aligned. With more than `most`
   // ranks the first and the last ones, and how many lie between.

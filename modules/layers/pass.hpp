@@ -20,6 +20,7 @@ struct MicroBatch {
   std::vector<Range> token_ranges;
   Index sequence_tokens = 0;     // of a whole sequence where depth coordinates hold parts; 0: `tokens`
   Index first_sample = 0;        // number of its first sequence among the samples of the step
+  Index all_sequences = 0;       // of the micro-batch, over all batch coordinates
   Tensor<std::int32_t> ids;      // R x 1
   Tensor<std::int32_t> targets;  // R x 1; below zero: no target
   Tensor<T> inputs;              // R x widths[0]

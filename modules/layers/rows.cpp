@@ -15,9 +15,6 @@ TokenLayout Rows::layout(Range cols) const {
   return layout;
 }
 
-namespace {
-
-// Each range of tokens cut over row by quotient and remainder.
 Rows cut_over_row(const Rows& rows, int parts, int index) {
   Rows cut;
   cut.sequences = rows.sequences;
@@ -27,8 +24,6 @@ Rows cut_over_row(const Rows& rows, int parts, int index) {
   }
   return cut;
 }
-
-}  // namespace
 
 template <class T>
 RowPlan<T> plan_rows(const LayerContext<T>& context, const Pass<T>& pass) {

@@ -21,6 +21,9 @@ struct Rows {
   TokenLayout layout(Range cols) const;  // all rows, these columns
 };
 
+// Each range of tokens cut over row by quotient and remainder (sequence sharding).
+Rows cut_over_row(const Rows& rows, int parts, int index);
+
 template <class T>
 struct RowPlan {
   Rows coordinate;            // this rank's batch coordinate

@@ -32,6 +32,7 @@ Weight<T>::Weight(const LayerContext<T>& context, std::vector<Segment> segments,
                        {segment.held, in_held},
                        flat.empty() ? Range{0, 0} : Range{flat.begin - begin, flat.end - begin}};
     spec.sum_over = GroupKey({Axis::data}, segment.sharers, segment.tied_stage);
+    spec.owner = segment.owner;
     spec.init = std::move(segment.init);
     params_.push_back(context.store.declare(std::move(spec)));
     begin += size;

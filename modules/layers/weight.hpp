@@ -21,6 +21,7 @@ struct Segment {
   int sharers = 1;
   // Where above 0: the stage that holds the same rows as the first one and uses them too; their gradients are summed.
   int tied_stage = 0;
+  bool owner = true;  // as ParamSpec::owner
   Initializer init;
 };
 

@@ -89,14 +89,16 @@ class EmbeddingUnit : public Unit<T> {
 }  // namespace
 
 template <class T>
-std::shared_ptr<Weight<T>> make_embedding_table(const LayerContext<T>& context, const Deck& deck, int tied_stage) {
+std::shared_ptr<Weight<T>> make_embedding_table(const LayerContext<T>& context, const Deck& deck,
+                                                const StagePart& part) {
   const ModelDeck& model = deck.model;
   const std::string name = "embedding.token";
   Initializer init = model.init.zero_head && model.tie_embeddings
                          ? constant_initializer(0)
                          : make_initializer(model, deck.run.seed, name, model.hidden, false);
   Segment table = even_segment(context, name, model.vocab, Axis::row, std::move(init));
-  table.tied_stage = tied_stage;
+  table.tied_stage = part.tied_across_grids ? 0 : part.tied_stage;
+  table.owner = part.first || !part.tied_across_grids;
   return std::make_shared<Weight<T>>(context, std::vector{std::move(table)}, model.hidden,
                                      context.part_of(model.hidden, Axis::col));
 }
@@ -107,10 +109,11 @@ std::unique_ptr<Unit<T>> make_embedding_unit(const LayerContext<T>& context, con
   return std::make_unique<EmbeddingUnit<T>>(context, deck, std::move(table));
 }
 
-template std::shared_ptr<Weight<float>> make_embedding_table(const LayerContext<float>&, const Deck&, int);
-template std::shared_ptr<Weight<double>> make_embedding_table(const LayerContext<double>&, const Deck&, int);
+template std::shared_ptr<Weight<float>> make_embedding_table(const LayerContext<float>&, const Deck&, const StagePart&);
+template std::shared_ptr<Weight<double>> make_embedding_table(const LayerContext<double>&, const Deck&,
+                                                              const StagePart&);
 template std::shared_ptr<Weight<kernels::bf16>> make_embedding_table(const LayerContext<kernels::bf16>&, const Deck&,
-                                                                     int);
+                                                                     const StagePart&);
 template std::unique_ptr<Unit<float>> make_embedding_unit(const LayerContext<float>&, const Deck&,
                                                           std::shared_ptr<Weight<float>>);
 template std::unique_ptr<Unit<kernels::bf16>> make_embedding_unit(const LayerContext<kernels::bf16>&, const Deck&,

@@ -236,7 +236,7 @@ HeldGroups held_parameters(const Deck& deck, const Coordinates& here, const Stag
   for (const Range& chunk : part.chunks) {
     for (std::int64_t unit = chunk.begin; unit < chunk.end; ++unit) {
       if (has_table && (unit == 0 || (model.tie_embeddings && unit == head && !table))) {
-        groups.table(shares_table(model, chunk), part.tied_stage);
+        groups.table(shares_table(model, chunk), part.tied_across_grids ? 0 : part.tied_stage);
         table = true;
       }
       unit_parameters(groups, unit);

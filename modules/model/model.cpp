@@ -58,7 +58,7 @@ void Model<T>::build(const StagePart& part) {
       const bool tied_head = has_table && model.tie_embeddings && unit == head;
       if (has_table && (unit == 0 || (tied_head && !table))) {
         store_.begin(0, shares_table(model, part.chunks[c]) ? kSharedChunk : static_cast<int>(c));
-        table = make_embedding_table(context, deck_, part.tied_stage);
+        table = make_embedding_table(context, deck_, part);
       }
       store_.begin(unit, static_cast<int>(c));
       if (model.kind == ModelKind::mlp) {

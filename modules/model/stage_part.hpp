@@ -12,10 +12,14 @@ struct StagePart {
   std::vector<Range> chunks;  // the units of each, in the model's order; none empty
   // The stage with the head, where that is tied to the embedding and the two are on different stages; else 0.
   int tied_stage = 0;
+  // The two have different grids: each sums the gradient over its own ranks, and then the two exchange these sums
+  // (optim/tied_sum.hpp). The first stage counts the matrix and writes it.
+  bool tied_across_grids = false;
+  bool first = true;  // the stage has the model's first unit
 };
 
 inline StagePart whole_model(const ModelDeck& model) {  // in one chunk
-  return {{Range{0, unit_count(model)}}, 0};
+  return {{Range{0, unit_count(model)}}};
 }
 
 // Whether a matrix of the embedding is used outside this chunk too: its gradient is complete when all chunks are done.

@@ -7,6 +7,7 @@
 #include "deck/deck.hpp"
 #include "layers/embedding.hpp"
 #include "layers/unit.hpp"
+#include "model/stage_part.hpp"
 
 namespace fourfold {
 
@@ -27,9 +28,10 @@ class CachedUnit : public Unit<T> {
   virtual AttentionCache<T> make_cache(Index capacity) const = 0;
 };
 
-// The matrix of the token embedding, and of a tied head; tied_stage: Segment's.
+// The matrix of the token embedding, and of a tied head.
 template <class T>
-std::shared_ptr<Weight<T>> make_embedding_table(const LayerContext<T>& context, const Deck& deck, int tied_stage);
+std::shared_ptr<Weight<T>> make_embedding_table(const LayerContext<T>& context, const Deck& deck,
+                                                const StagePart& part);
 // Token embedding (and learned positions, dropout).
 template <class T>
 std::unique_ptr<Unit<T>> make_embedding_unit(const LayerContext<T>& context, const Deck& deck,

@@ -10,14 +10,16 @@
 namespace fourfold {
 
 template <class T>
-Reducer<T>::Reducer(const Deck& deck, const UpdatePlan& plan, const GridComms& comms, ParamStore<T>& store)
+Reducer<T>::Reducer(const Deck& deck, const UpdatePlan& plan, const GridComms& comms, ParamStore<T>& store,
+                    const TiedSum<T>* tied)
     : numerics_(deck.numerics),
       plan_(plan),
       comms_(comms),
       store_(store),
       bucket_elements_(
           std::max<std::int64_t>(1, deck.comm.bucket_bytes / static_cast<std::int64_t>(sizeof(kernels::Acc<T>)))),
-      overlap_(deck.parallel.overlap) {}
+      overlap_(deck.parallel.overlap),
+      tied_(tied) {}
 
 template <class T>
 std::span<kernels::Acc<T>> Reducer<T>::buffer(std::size_t group) {
@@ -68,6 +70,7 @@ void Reducer<T>::finish() {
   std::vector<Pending> gathers;
   for (std::size_t g = 0; g < groups; ++g) {
     sums_[g]->wait();
+    if (tied_ != nullptr && tied_->group() == g) tied_->add();
     if (plan_.group(g).sharded) continue;
     gathers.push_back(start_gather_parts<A>(plan_.group(g), buffer(g), Phase::gradient));
     if (!overlap_) gathers.back().wait();
@@ -92,7 +95,9 @@ void Reducer<T>::check_range(const ParamGroup<T>& group) {
   if (!group.sum_over.empty()) {
     all_reduce_sum<double>(comms_.group(group.sum_over), {&bound, 1}, Summation::deterministic, Phase::control);
   }
-  if (!(bound < exact_limit(snap_product_bits(*numerics_.snap))) && out_of_range_.empty()) {
+  // The other stage's sum comes to this one's: half the range for each.
+  const bool halves = tied_ != nullptr && &store_.groups()[tied_->group()] == &group;
+  if (!(bound < exact_limit(snap_product_bits(*numerics_.snap)) / (halves ? 2 : 1)) && out_of_range_.empty()) {
     out_of_range_ = group.sum_over.name();
   }
 }

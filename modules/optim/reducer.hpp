@@ -13,6 +13,7 @@
 #include "base/snap.hpp"
 #include "comm/grid_comms.hpp"
 #include "deck/deck.hpp"
+#include "optim/tied_sum.hpp"
 #include "optim/update_plan.hpp"
 #include "tensor/param.hpp"
 
@@ -21,8 +22,10 @@ namespace fourfold {
 template <class T>
 class Reducer {
  public:
-  // Keeps references to all but the deck: numerics, comm.bucket_bytes, parallel.overlap.
-  Reducer(const Deck& deck, const UpdatePlan& plan, const GridComms& comms, ParamStore<T>& store);
+  // Keeps references to all but the deck: numerics, comm.bucket_bytes, parallel.overlap. `tied`: of a matrix that this
+  // stage and another one of another grid hold, or null.
+  Reducer(const Deck& deck, const UpdatePlan& plan, const GridComms& comms, ParamStore<T>& store,
+          const TiedSum<T>* tied = nullptr);
 
   // Every Param's grad becomes the sum over the ranks of its axes; with a sharded update only in this rank's part, and
   // the rest is left with partial sums. Collective over the grid. Errors: fail_all (error)
@@ -44,6 +47,7 @@ class Reducer {
   ParamStore<T>& store_;
   std::int64_t bucket_elements_;
   bool overlap_;
+  const TiedSum<T>* tied_;
   std::vector<std::optional<Pending>> sums_;  // a group's, once it is started
   std::string out_of_range_;                  // the first group of this rank whose sum is not exact
 };

@@ -150,7 +150,9 @@ void layered(Schedule& schedule, const ScheduleRequest& request) {
 
 void by_hand(Schedule& schedule, const ScheduleRequest& request) {
   schedule.stage_of_chunk = round_robin(schedule.stages, schedule.stages * static_cast<int>(request.interleave));
-  read_lists(schedule, request.lists);
+  std::string all;
+  for (const ListFault& fault : read_lists(schedule, request.lists)) all += (all.empty() ? "" : "; ") + fault.message;
+  if (!all.empty()) fail_all(ExitCode::input, all);
   complete(schedule, false);
 }
 
@@ -216,6 +218,16 @@ std::vector<std::string> request_faults(const ScheduleRequest& request, const Bu
   return faults;
 }
 
+Schedule without_lists(const ScheduleRequest& request) {
+  Schedule schedule;
+  schedule.builder = request.builder;
+  schedule.stages = static_cast<int>(request.stages);
+  schedule.micro_batches = static_cast<int>(request.micro_batches);
+  schedule.stage_of_chunk = round_robin(schedule.stages, schedule.stages);
+  schedule.lists.resize(static_cast<std::size_t>(schedule.stages));
+  return schedule;
+}
+
 }  // namespace
 
 const std::vector<std::string>& schedule_builders() {
@@ -238,14 +250,15 @@ Schedule build_schedule(const ScheduleRequest& request) {
   std::string all;
   for (const std::string& fault : faults) all += (all.empty() ? "" : "; ") + fault;
   if (!faults.empty()) fail_all(ExitCode::input, all);
-  Schedule schedule;
-  schedule.builder = request.builder;
-  schedule.stages = static_cast<int>(request.stages);
-  schedule.micro_batches = static_cast<int>(request.micro_batches);
-  schedule.stage_of_chunk = round_robin(schedule.stages, schedule.stages);
-  schedule.lists.resize(static_cast<std::size_t>(schedule.stages));
+  Schedule schedule = without_lists(request);
   builder->build(schedule, request);
   return schedule;
+}
+
+std::vector<ListFault> list_faults(const ScheduleRequest& request) {
+  Schedule schedule = without_lists(request);
+  schedule.stage_of_chunk = round_robin(schedule.stages, schedule.stages * static_cast<int>(request.interleave));
+  return read_lists(schedule, request.lists);
 }
 
 }  // namespace fourfold

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "schedule/list_text.hpp"
 #include "schedule/schedule.hpp"
 
 namespace fourfold {
@@ -36,5 +37,8 @@ const std::vector<std::string>& schedule_builders();  // their names
 
 // Errors: Error (input) of all ranks with every fault and the legal values.
 Schedule build_schedule(const ScheduleRequest& request);
+
+// Of builder list, as far as single stages show them: what is wrong with its texts. One text a stage is wanted.
+std::vector<ListFault> list_faults(const ScheduleRequest& request);
 
 }  // namespace fourfold

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <optional>
 #include <sstream>
+#include <utility>
 
-#include "base/error.hpp"
 #include "schedule/rules.hpp"
 
 namespace fourfold {
@@ -38,12 +38,12 @@ class ListReader {
     for (int entry = 1; words >> word; ++entry) {
       const std::string fault = read_entry(word, chunks, list);
       if (!fault.empty()) {
-        faults_.push_back("stage " + std::to_string(stage) + ", entry " + std::to_string(entry) + " '" + word +
-                          "': " + fault);
+        faults_.push_back({stage, "stage " + std::to_string(stage) + ", entry " + std::to_string(entry) + " '" + word +
+                                      "': " + fault});
       }
     }
   }
-  std::vector<std::string> faults_;
+  std::vector<ListFault> faults_;
 
  private:
   // "" or what is wrong.
@@ -80,16 +80,16 @@ class ListReader {
 
 }  // namespace
 
-void read_lists(Schedule& schedule, const std::vector<std::string>& texts) {
+std::vector<ListFault> read_lists(Schedule& schedule, const std::vector<std::string>& texts) {
   schedule.lists.assign(static_cast<std::size_t>(schedule.stages), {});
   ListReader reader(schedule);
   for (int stage = 0; stage < schedule.stages; ++stage) reader.read(stage, texts[static_cast<std::size_t>(stage)]);
-  std::vector<std::string> faults = std::move(reader.faults_);
-  if (faults.empty()) faults = compute_faults(schedule);
-  std::string all;
-  for (const std::string& fault : faults) all += (all.empty() ? "" : "; ") + fault;
-  if (!faults.empty()) fail_all(ExitCode::input, all);
+  std::vector<ListFault> faults = std::move(reader.faults_);
+  if (!faults.empty()) return faults;
+  for (std::string& fault : compute_faults(schedule)) faults.push_back({-1, std::move(fault)});
+  if (!faults.empty()) return faults;
   for (const std::vector<StageOperation>& list : schedule.lists) schedule.in_flight.push_back(peak_sets(list).most);
+  return faults;
 }
 
 }  // namespace fourfold

@@ -12,8 +12,14 @@
 
 namespace fourfold {
 
+// What is wrong with one of the texts, or, of stage -1, with all of them together.
+struct ListFault {
+  int stage = -1;
+  std::string message;  // of a stage: names it, and the entry (from 1)
+};
+
 // Fills lists (of computing operations) and in_flight of a schedule whose stages, micro-batches and chunks are set; one
-// text a stage. Errors: Error (input) of all ranks with all faults, each naming stage and entry (from 1).
-void read_lists(Schedule& schedule, const std::vector<std::string>& texts);
+// text a stage. Returns all faults; none: the lists are sound.
+std::vector<ListFault> read_lists(Schedule& schedule, const std::vector<std::string>& texts);
 
 }  // namespace fourfold

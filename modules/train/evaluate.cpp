@@ -19,7 +19,7 @@ std::optional<EvalReport> evaluate(Model<T>& model, const PipelinePlan& plan, co
   const int stage = comms.here().stage;
   const ModelEnds ends{plan.schedule.stage_of(0) == stage, plan.schedule.stage_of(plan.schedule.chunks() - 1) == stage};
   Trace untraced;
-  Interpreter<T> interpreter(model.deck(), comms, model, pool, untraced);
+  Interpreter<T> interpreter(model.deck(), comms, plan.cuts, model, pool, untraced);
   LossSum mine;
   Batch batch;
   std::int64_t done = 0;

@@ -1,6 +1,7 @@
 #include "train/interpreter.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/error.hpp"
@@ -21,6 +22,18 @@ Tensor<T> copy_of(Pool& pool, MemoryTag tag, const Tensor<T>& x) {
   return copy;
 }
 
+// The messages of one transfer; their buffers live as long as they are under way. Then `after` gets these.
+template <class T>
+Pending all_of(std::vector<Pending>&& messages, std::vector<Tensor<T>>&& buffers,
+               const std::function<void(const std::vector<Tensor<T>>&)>& after = {}) {
+  const auto under_way = std::make_shared<std::pair<std::vector<Pending>, std::vector<Tensor<T>>>>(std::move(messages),
+                                                                                                   std::move(buffers));
+  return Pending([under_way, after] {
+    for (Pending& message : under_way->first) message.wait();
+    if (after) after(under_way->second);
+  });
+}
+
 }  // namespace
 
 template <class T>
@@ -30,6 +43,7 @@ struct Interpreter<T>::Run {
   int stage;
   LossSum loss;
   std::map<int, Loaded> batches;
+  std::map<int, Index> samples;  // of each micro-batch, over all coordinates
   std::map<std::pair<int, int>, Set> sets;
   std::map<Address, Parcel> parcels;
   std::map<int, std::deque<Parcel>> sent;  // to each stage, under way
@@ -37,11 +51,13 @@ struct Interpreter<T>::Run {
 };
 
 template <class T>
-Interpreter<T>::Interpreter(const Deck& deck, const GridComms& comms, Model<T>& model, Pool& pool, Trace& trace)
+Interpreter<T>::Interpreter(const Deck& deck, const GridComms& comms, const std::vector<Range>& cuts, Model<T>& model,
+                            Pool& pool, Trace& trace)
     : comms_(comms),
       model_(model),
       pool_(pool),
       trace_(trace),
+      hand_off_(deck, comms, cuts),
       send_mode_(deck.debug.synchronous_sends ? SendMode::synchronous : SendMode::standard),
       stage_times_(deck.emulate.stage_times) {
   if (!stage_times_.empty()) comms.clock().use_given_times();
@@ -49,7 +65,7 @@ Interpreter<T>::Interpreter(const Deck& deck, const GridComms& comms, Model<T>& 
 
 template <class T>
 LossSum Interpreter<T>::run(const Schedule& schedule, const Work& work) {
-  Run run{schedule, work, comms_.here().stage, {}, {}, {}, {}, {}, nullptr};
+  Run run{schedule, work, comms_.here().stage, {}, {}, {}, {}, {}, {}, nullptr};
   const std::vector<StageOperation>& list = schedule.list(run.stage);
   for (const StageOperation& operation : list) {
     if (is_compute(operation.kind)) ++run.batches[operation.micro_batch].uses;
@@ -107,6 +123,7 @@ Pass<T> Interpreter<T>::pass_of(Run& run, int micro_batch) {
     if (run.work.pass.training) set_progress(static_cast<std::int64_t>(run.work.pass.step), "data");
     const PhaseScope scope(trace_, WorkPhase::input, micro_batch);
     loaded.batch = run.work.load(micro_batch);
+    run.samples[micro_batch] = loaded.batch.all_sequences;
     loaded.ready = true;
   }
   Pass<T> pass = run.work.pass;
@@ -134,8 +151,6 @@ void Interpreter<T>::forward(Run& run, const StageOperation& operation) {
   spend(operation);
   run.loss.loss += loss.loss;
   run.loss.targets += loss.targets;
-  set.rows = y.rows();
-  set.cols = y.cols();
   if (chunk + 1 < run.schedule.chunks()) put(run, {Way::activation, chunk + 1, operation.micro_batch}, y);
   if (pass.training) run.sets.emplace(std::pair(chunk, operation.micro_batch), std::move(set));
   used(run, operation.micro_batch);
@@ -197,32 +212,50 @@ void Interpreter<T>::send(Run& run, const StageOperation& operation) {
     sent.front().arriving.wait();
     sent.pop_front();
   }
-  Space().fence();
+  const HandOff::Side& side = hand_off_.side(run.schedule, operation, run.samples.at(operation.micro_batch));
+  FOURFOLD_ASSERT(data.rows() == side.rows && data.cols() == side.cols, "what a chunk hands on is as planned");
   const auto tag = static_cast<int>(transfer_id(run.schedule, operation) % kTags);
-  const std::span<Wire<T>> elements = wire(data.data(), data.size());
-  sent.push_back({data, start_send<Wire<T>>(comms_.group(AxisSet{Axis::stage}), elements, operation.peer, tag,
-                                            forwards ? Phase::forward : Phase::backward, send_mode_)});
+  const Phase phase = forwards ? Phase::forward : Phase::backward;
+  std::vector<Tensor<T>> buffers;
+  for (const CrossingPiece& piece : side.pieces) {
+    if (piece.whole) {
+      buffers.push_back(data);
+    } else {
+      pack<T>(piece, data.vector(), buffers.emplace_back(pool_, MemoryTag::buffers, 1, piece.elements).vector());
+    }
+  }
+  Space().fence();
+  std::vector<Pending> messages;
+  for (std::size_t i = 0; i < side.pieces.size(); ++i) {
+    const std::span<Wire<T>> elements = wire(buffers[i].data(), buffers[i].size());
+    messages.push_back(start_send<Wire<T>>(hand_off_.group(), elements, side.pieces[i].peer, tag, phase, send_mode_));
+  }
+  sent.push_back({data, all_of<T>(std::move(messages), std::move(buffers))});
 }
 
 template <class T>
 void Interpreter<T>::receive(Run& run, const StageOperation& operation) {
   const bool forwards = operation.kind == OperationKind::receive_activation;
-  Index rows = 0, cols = 0;
-  if (forwards) {
-    rows = model_.stream_rows(pass_of(run, operation.micro_batch));
-    cols = model_.input_cols(local_chunk(run.schedule, operation.chunk));
-  } else {
-    const Set& set = run.sets.at({operation.chunk, operation.micro_batch});
-    rows = set.rows;
-    cols = set.cols;
-  }
-  Parcel parcel{Tensor<T>(pool_, MemoryTag::buffers, rows, cols), {}};
+  if (forwards) pass_of(run, operation.micro_batch);  // loads it
+  const HandOff::Side& side = hand_off_.side(run.schedule, operation, run.samples.at(operation.micro_batch));
   const auto tag = static_cast<int>(transfer_id(run.schedule, operation) % kTags);
-  parcel.arriving =
-      start_receive<Wire<T>>(comms_.group(AxisSet{Axis::stage}), wire(parcel.data.data(), parcel.data.size()),
-                             operation.peer, tag, forwards ? Phase::forward : Phase::backward);
+  const Phase phase = forwards ? Phase::forward : Phase::backward;
+  const Tensor<T> data(pool_, MemoryTag::buffers, side.rows, side.cols);
+  std::vector<Tensor<T>> buffers;
+  std::vector<Pending> messages;
+  for (const CrossingPiece& piece : side.pieces) {
+    const Tensor<T>& buffer =
+        piece.whole ? buffers.emplace_back(data) : buffers.emplace_back(pool_, MemoryTag::buffers, 1, piece.elements);
+    messages.push_back(
+        start_receive<Wire<T>>(hand_off_.group(), wire(buffer.data(), buffer.size()), piece.peer, tag, phase));
+  }
+  const auto unpack_all = [&side, data](const std::vector<Tensor<T>>& arrived) {
+    for (std::size_t i = 0; i < arrived.size(); ++i) {
+      if (!side.pieces[i].whole) unpack<T>(side.pieces[i], arrived[i].vector(), data.vector());
+    }
+  };
   run.parcels.emplace(Address{forwards ? Way::activation : Way::gradient, operation.chunk, operation.micro_batch},
-                      std::move(parcel));
+                      Parcel{data, all_of<T>(std::move(messages), std::move(buffers), unpack_all)});
 }
 
 // emulate.stage_times in place of the kernels' costs.

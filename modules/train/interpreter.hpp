@@ -17,6 +17,7 @@
 #include "deck/deck.hpp"
 #include "model/model.hpp"
 #include "schedule/schedule.hpp"
+#include "train/hand_off.hpp"
 
 namespace fourfold {
 
@@ -31,8 +32,9 @@ class Interpreter {
     std::function<void(const StageOperation& operation)> done;  // after each operation; may be empty
   };
 
-  // Keeps references. Of the deck: debug.synchronous_sends, emulate.stage_times.
-  Interpreter(const Deck& deck, const GridComms& comms, Model<T>& model, Pool& pool, Trace& trace);
+  // Keeps references, to the deck too. `cuts`: the units of each chunk of the pipeline.
+  Interpreter(const Deck& deck, const GridComms& comms, const std::vector<Range>& cuts, Model<T>& model, Pool& pool,
+              Trace& trace);
 
   // This stage's list. The sum of losses is of the last stage; on others it is empty. Collective over the stages.
   LossSum run(const Schedule& schedule, const Work& work);
@@ -46,7 +48,6 @@ class Interpreter {
   };
   struct Set {  // of a chunk and a micro-batch
     Activations<T> kept;
-    Index rows = 0, cols = 0;  // of the output
   };
   struct Loaded {
     MicroBatch<T> batch;
@@ -70,6 +71,7 @@ class Interpreter {
   Model<T>& model_;
   Pool& pool_;
   Trace& trace_;
+  HandOff hand_off_;
   SendMode send_mode_;
   std::vector<std::int64_t> stage_times_;
 };

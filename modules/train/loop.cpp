@@ -15,6 +15,7 @@
 #include "comm/collectives.hpp"
 #include "comm/launch.hpp"
 #include "data/loader.hpp"
+#include "deck/derive.hpp"
 #include "deck/writer.hpp"
 #include "kernels/vector.hpp"
 #include "model/describe.hpp"
@@ -135,7 +136,7 @@ class Session {
   }
 
   void open_reports() {
-    const Ceiling ceiling = find_ceiling<T>(deck_, world_, options_.calibrate);
+    const Ceiling ceiling = find_ceiling<T>(deck_of_place(deck_, comms_.here()), world_, options_.calibrate);
     if (!first_rank()) return;
     metrics_ = std::make_unique<Metrics>(deck_.run.folder, step(), ceiling);
     console_ = std::make_unique<Console>(deck_.run.steps, step() + 1, flops_per_token_, ceiling.flops_per_second);
@@ -173,7 +174,7 @@ class Session {
       set_progress(step(), "replica check");
       const PhaseScope scope(trace_, WorkPhase::checks, step());
       saved_.to_host();
-      check_replicas(world_, report.step, saved_.shards(), report.batch_coordinate, report.samples_hash);
+      check_replicas(world_, report.step, saved_.shards(), report.coordinate, report.samples_hash);
     }
     if (due(deck_.debug.record)) {
       set_progress(step(), "record");

@@ -58,6 +58,7 @@ MicroBatch<T> make_micro_batch(const Deck& deck, const GridComms& comms, const B
                                const ModelEnds& ends) {
   const ModelDeck& model = deck.model;
   MicroBatch<T> micro;
+  micro.all_sequences = batch.all_sequences;
   const DenseShape& dense = comms.grid().stage(comms.here().stage).dense;
   if (deck.parallel.depth_splits == DepthSplits::sequence && dense.depth > 1) {
     micro.sequences = batch.sequences;

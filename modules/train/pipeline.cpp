@@ -1,10 +1,13 @@
 #include "train/pipeline.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "comm/grid_comms.hpp"
 #include "deck/derive.hpp"
 #include "schedule/checker.hpp"
 #include "schedule/transfers.hpp"
+#include "train/hand_off.hpp"
 
 namespace fourfold {
 
@@ -12,6 +15,8 @@ StagePart PipelinePlan::part_of(int stage) const {
   StagePart part;
   for (const int chunk : chunks_of_stage(schedule, stage)) part.chunks.push_back(cuts[static_cast<std::size_t>(chunk)]);
   part.tied_stage = tied_stage;
+  part.tied_across_grids = tied_across_grids;
+  part.first = stage == schedule.stage_of(0);
   return part;
 }
 
@@ -41,6 +46,7 @@ PipelinePlan plan_pipeline(const Deck& deck) {
                   ? cut_by_cost(costs, plan.schedule.chunks())
                   : cut_by_counts(deck.parallel.cuts, std::ssize(costs));
   if (deck.model.tie_embeddings) plan.tied_stage = plan.schedule.stage_of(plan.schedule.chunks() - 1);
+  plan.tied_across_grids = plan.tied_stage > 0 && deck.parallel.grid(0) != deck.parallel.grid(plan.tied_stage);
   return plan;
 }
 
@@ -61,23 +67,56 @@ Schedule forward_schedule(const Schedule& schedule, int micro_batches) {
 }
 
 ProcessGrid process_grid(const Deck& deck) {
-  return ProcessGrid(std::vector<StageShape>(static_cast<std::size_t>(deck.parallel.stages), stage_shape(deck)));
+  std::vector<StageShape> stages;
+  for (int stage = 0; stage < deck.parallel.stages; ++stage) stages.push_back(stage_shape(deck, stage));
+  return ProcessGrid(std::move(stages));
 }
 
-std::vector<GroupKey> rank_groups(const Deck& deck, const PipelinePlan& plan) {
-  return dense_axis_sets(kv_sharers(deck.model, deck.parallel.dense.row), plan.tied_stage);
+std::vector<GroupKey> rank_groups(const Deck& deck, const PipelinePlan& plan, int stage) {
+  const int tied_stage = plan.tied_across_grids ? 0 : plan.tied_stage;
+  return dense_axis_sets(kv_sharers(deck.model, deck.parallel.grid(stage).row), tied_stage);
+}
+
+std::vector<StageCrossing> stage_crossings(const Deck& deck, const PipelinePlan& plan) {
+  const ProcessGrid grid = process_grid(deck);
+  const std::int64_t samples = deck.batch.global / deck.batch.micro_batches;
+  std::vector<StageCrossing> crossings;
+  for (int boundary = 0; boundary + 1 < plan.schedule.chunks(); ++boundary) {
+    if (!plan.schedule.crosses(boundary)) continue;
+    StageCrossing& crossing = crossings.emplace_back();
+    crossing.boundary = boundary;
+    crossing.from = plan.schedule.stage_of(boundary);
+    crossing.to = plan.schedule.stage_of(boundary + 1);
+    const std::vector<int> before = grid.ranks_of_stage(crossing.from), behind = grid.ranks_of_stage(crossing.to);
+    for (const bool forwards : {true, false}) {
+      const StageOperation transfer{forwards ? OperationKind::receive_activation : OperationKind::receive_gradient,
+                                    forwards ? boundary + 1 : boundary, 0, -1};
+      const TransferSides sides = sides_of(deck, grid, plan.cuts, plan.schedule, transfer, samples);
+      for (std::size_t i = 0; i < sides.receivers.size(); ++i) {
+        (forwards ? crossing.forwards : crossing.backwards) += size_of(sides.receivers[i]);
+        for (const CrossingPiece& piece : pieces_to_receive(sides.senders, sides.receivers, static_cast<int>(i))) {
+          const auto peer = static_cast<std::size_t>(piece.peer);
+          crossing.pairs.emplace_back(before[forwards ? peer : i], behind[forwards ? i : peer]);
+        }
+      }
+    }
+  }
+  return crossings;
 }
 
 namespace {
 
-// By stage: the peak of the activations at a place in its grid.
+// By stage: the peak of the activations at each stage's place in `places`.
 std::vector<std::int64_t> activation_peaks(const Deck& deck, const Graph& graph, const PipelinePlan& plan,
-                                           const Coordinates& here) {
+                                           const std::vector<Coordinates>& places) {
   ActivationLimits limits;
-  for (const Range& units : plan.cuts) {
+  for (std::size_t chunk = 0; chunk < plan.cuts.size(); ++chunk) {
+    const Range& units = plan.cuts[chunk];
+    const Coordinates& here = places[static_cast<std::size_t>(plan.schedule.stage_of(static_cast<int>(chunk)))];
+    const Deck own = deck_of_place(deck, here);
     ActivationBytes& bytes = limits.chunks.emplace_back();
-    bytes.kept = activation_bytes(deck, graph, here, units, KeptFor::backward);
-    bytes.kept_for_weight = activation_bytes(deck, graph, here, units, KeptFor::weights);
+    bytes.kept = activation_bytes(own, graph, here, units, KeptFor::backward);
+    bytes.kept_for_weight = activation_bytes(own, graph, here, units, KeptFor::weights);
   }
   return check_schedule(plan.schedule, limits).peak_bytes;
 }
@@ -85,17 +124,33 @@ std::vector<std::int64_t> activation_peaks(const Deck& deck, const Graph& graph,
 }  // namespace
 
 MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const PipelinePlan& plan, const Coordinates& here) {
+  std::vector<Coordinates> places(static_cast<std::size_t>(plan.schedule.stages));
+  for (std::size_t stage = 0; stage < places.size(); ++stage) places[stage].stage = static_cast<int>(stage);
   const auto stage = static_cast<std::size_t>(here.stage);
-  return memory_of_rank(deck, graph, here, plan.part_of(here.stage), activation_peaks(deck, graph, plan, here)[stage]);
+  places[stage] = here;
+  return memory_of_rank(deck_of_place(deck, here), graph, here, plan.part_of(here.stage),
+                        activation_peaks(deck, graph, plan, places)[stage]);
 }
 
 MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph, const PipelinePlan& plan) {
+  // Of each stage those that may have most; one of each in a round.
+  std::vector<std::vector<Coordinates>> fullest;
+  std::size_t rounds = 0;
+  for (int stage = 0; stage < deck.parallel.stages; ++stage) {
+    Coordinates here;
+    here.stage = stage;
+    fullest.push_back(fullest_places(deck_of_place(deck, here).parallel));
+    for (Coordinates& place : fullest.back()) place.stage = stage;
+    rounds = std::max(rounds, fullest.back().size());
+  }
   MemoryPerRank most;
-  for (const Coordinates& here : fullest_places(deck.parallel)) {
-    const std::vector<std::int64_t> peaks = activation_peaks(deck, graph, plan, here);
-    for (int stage = 0; stage < deck.parallel.stages; ++stage) {
-      const MemoryPerRank memory =
-          memory_of_rank(deck, graph, here, plan.part_of(stage), peaks[static_cast<std::size_t>(stage)]);
+  for (std::size_t round = 0; round < rounds; ++round) {
+    std::vector<Coordinates> places;
+    for (const auto& of_stage : fullest) places.push_back(of_stage[std::min(round, of_stage.size() - 1)]);
+    const std::vector<std::int64_t> peaks = activation_peaks(deck, graph, plan, places);
+    for (const Coordinates& here : places) {
+      const MemoryPerRank memory = memory_of_rank(deck_of_place(deck, here), graph, here, plan.part_of(here.stage),
+                                                  peaks[static_cast<std::size_t>(here.stage)]);
       if (memory.total() > most.total()) most = memory;
     }
   }

@@ -2,6 +2,8 @@
 // Arithmetic: nothing here communicates.
 #pragma once
 
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "deck/deck.hpp"
@@ -20,6 +22,7 @@ struct PipelinePlan {
 
   StagePart part_of(int stage) const;
   int tied_stage = 0;  // StagePart's
+  bool tied_across_grids = false;
 };
 
 // What the deck's parallel block asks of a builder. `deck` with its batch settled.
@@ -31,9 +34,18 @@ PipelinePlan plan_pipeline(const Deck& deck);
 // The forward passes of `micro_batches` on the same stages, for evaluation: each chunk one after the other.
 Schedule forward_schedule(const Schedule& schedule, int micro_batches);
 
-// The ranks of all stages, and the groups of them that training uses.
+// The ranks of all stages, and the groups of them that training uses on a stage.
 ProcessGrid process_grid(const Deck& deck);
-std::vector<GroupKey> rank_groups(const Deck& deck, const PipelinePlan& plan);
+std::vector<GroupKey> rank_groups(const Deck& deck, const PipelinePlan& plan, int stage);
+
+// What crosses from one stage to the next, of one micro-batch over all ranks, each way; which ranks talk to each other.
+struct StageCrossing {
+  int boundary = 0;  // between this chunk and the next
+  int from = 0, to = 0;
+  std::int64_t forwards = 0, backwards = 0;  // elements
+  std::vector<std::pair<int, int>> pairs;    // a rank of each stage
+};
+std::vector<StageCrossing> stage_crossings(const Deck& deck, const PipelinePlan& plan);
 
 // Bytes of one rank of a stage, activations at the schedule's peak; and of the rank that has most. `here`: with its
 // stage.

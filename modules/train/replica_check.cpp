@@ -93,10 +93,12 @@ std::string verdict(const Holders& holders) {
 }  // namespace
 
 void check_replicas(const Communicator& world, std::int64_t step, const std::vector<checkpoint::NamedShard>& shards,
-                    std::int64_t batch_coordinate, std::uint64_t samples_hash) {
+                    const BatchCoordinate& coordinate, std::uint64_t samples_hash) {
   std::vector<Claim> mine;
   std::vector<std::string> names;
-  names.push_back("the samples of batch coordinate " + std::to_string(batch_coordinate));
+  // Stages may cut the batch into other numbers of parts.
+  names.push_back("the samples of batch coordinate " + std::to_string(coordinate.index) + " of " +
+                  std::to_string(coordinate.count));
   mine.push_back({hash_bytes(names.back()), samples_hash});
   for (const checkpoint::NamedShard& shard : shards) {
     if (shard.shard.size() == 0) continue;

@@ -8,14 +8,15 @@
 
 #include "checkpoint/checkpoint.hpp"
 #include "comm/communicator.hpp"
+#include "train/micro_batch.hpp"
 
 namespace fourfold {
 
 // Collective over `world`. Which parts are replicas of each other follows from their places in the logical tensors,
 // never from the groups that summed them. Every rank gets 16 bytes of every rank's every tensor.
-// batch_coordinate, samples_hash: of this rank's samples of the step.
+// coordinate, samples_hash: of this rank's samples of the step.
 // Errors: fail_all (error) with step, first tensor that differs, and the ranks that are not like the most.
 void check_replicas(const Communicator& world, std::int64_t step, const std::vector<checkpoint::NamedShard>& shards,
-                    std::int64_t batch_coordinate, std::uint64_t samples_hash);
+                    const BatchCoordinate& coordinate, std::uint64_t samples_hash);
 
 }  // namespace fourfold

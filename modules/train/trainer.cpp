@@ -31,6 +31,14 @@ ModelEnds ends_of(const Schedule& schedule, int stage) {
   return {schedule.stage_of(0) == stage, schedule.stage_of(schedule.chunks() - 1) == stage};
 }
 
+template <class T>
+std::optional<TiedSum<T>> tied_sum(const PipelinePlan& pipeline, const UpdatePlan& plan, const GridComms& comms,
+                                   ParamStore<T>& store, Pool& pool) {
+  const int stage = comms.here().stage;
+  if (!pipeline.tied_across_grids || (stage != 0 && stage != pipeline.tied_stage)) return std::nullopt;
+  return std::optional<TiedSum<T>>(std::in_place, plan, comms, store, pipeline.tied_stage, pool);
+}
+
 }  // namespace
 
 template <class T>
@@ -45,10 +53,11 @@ Trainer<T>::Trainer(const Deck& deck, const GridComms& comms, const Loader& load
       model_(deck, comms, pool, pipeline_.part_of(comms.here().stage)),
       plan_(deck, comms, model_.params()),
       tensor_sums_(plan_, comms, model_.params()),
-      reducer_(deck, plan_, comms, model_.params()),
+      tied_(tied_sum(pipeline_, plan_, comms, model_.params(), pool)),
+      reducer_(deck, plan_, comms, model_.params(), tied_ ? &*tied_ : nullptr),
       norm_(deck.numerics, comms, tensor_sums_),
       optimizer_(deck.optimizer, deck.numerics, plan_, tensor_sums_, model_.params(), pool),
-      interpreter_(deck, comms, model_, pool, trace) {}
+      interpreter_(deck_, comms, pipeline_.cuts, model_, pool, trace) {}
 
 // The plan's communicators go before the values: nothing may be under way on them.
 template <class T>
@@ -128,7 +137,7 @@ MicroBatch<T> Trainer<T>::load(StepReport& report, std::int64_t index, Batch& ba
               ? loader_.micro_batch(cursor_, index, coordinate.count, coordinate.index, std::move(batch))
               : loader_.micro_batch_shape(index, coordinate.count, coordinate.index);
   if (check) {
-    report.batch_coordinate = coordinate.index;
+    report.coordinate = coordinate;
     report.samples_hash += hash_of(batch, index);
   }
   return make_micro_batch<T>(deck_, comms_, batch, pool_, ends_);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "base/trace.hpp"
@@ -27,7 +28,7 @@ struct StepReport {
   std::int64_t tokens = 0;  // global batch x sequence, counted once
   double seconds = 0;       // wall clock of this rank
   // Of this rank's samples, where the deck asks for debug.replica_check.
-  std::int64_t batch_coordinate = 0;
+  BatchCoordinate coordinate;
   std::uint64_t samples_hash = 0;
 };
 
@@ -74,6 +75,7 @@ class Trainer {
   Model<T> model_;
   UpdatePlan plan_;
   TensorSums<T> tensor_sums_;
+  std::optional<TiedSum<T>> tied_;
   Reducer<T> reducer_;
   GradientNorm<T> norm_;
   Optimizer<T> optimizer_;

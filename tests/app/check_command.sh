@@ -69,9 +69,25 @@ printf '%s\n' 'name: two' 'nodes: 2' 'ranks_per_node: 2' 'links: {inside: {laten
 expect 0 ' 35 us   idle ' "$fourfold" check "$quickstart" --schedule "${pipeline[@]}" parallel.schedule=geo \
   parallel.extra_in_flight=[0,1,0] emulate.machine="$work/two.yaml"
 expect 4 'cannot write /nowhere/timeline.svg' "$fourfold" check "$quickstart" --schedule-svg /nowhere/timeline.svg
+expect 2 'batch.micro: gives 8000000 micro-batches x 1 chunk are more than' "$fourfold" check "$quickstart" --ranks 1 batch.global=8000000 batch.micro=1
 expect 2 'chunks x micro-batches is more than' "$fourfold" check "$quickstart" --schedule batch.global=8000000 batch.micro=1
 expect 2 'parallel.schedule_list: stage 1, entry 2 .X0.: wanted F, B, I or W' "$fourfold" check "$quickstart" \
   parallel.stages=2 batch.micro_batches=1 parallel.schedule=list 'parallel.schedule_list=[F0 B0, F0 X0]'
+
+# Stages with grids of their own: where each rank is, what crosses, and the latency of the slowest link it crosses by.
+widths=('parallel.stage_grids=[{row: 3}, {data: 3}, {row: 2}]')
+expect 0 '^# grid: 8 ranks in 3 stages with grids of their own$' "$fourfold" check "$quickstart" --ranks 8 "${widths[@]}"
+grep -q '^#   stage 1: 3 ranks = data 3 x depth 1 x row 1 x col 1; micro-batches of 16 cut into 3$' "$work/out" ||
+  fail "no line of stage 1: $(cat "$work/out")"
+# 16 sequences x 256 tokens x 192 columns x 4 bytes, once over data, three times over row.
+grep -q '^# hand-off, stage 0 to 1: 3,145,728 B (3.0 MiB) of a micro-batch forwards, 9,437,184 B (9.0 MiB) back$' "$work/out" ||
+  fail "the hand-off is not as reckoned: $(cat "$work/out")"
+grep -Eq '^# +4 +1 \| +1 +0 +0 +0 \|' "$work/out" || fail "rank 4 is not the second of stage 1: $(cat "$work/out")"
+cp "$work/out" "$work/resolved.yaml"
+expect 0 '^# checkpoint: ' "$fourfold" check "$work/resolved.yaml" --ranks 8
+cmp -s "$work/out" "$work/resolved.yaml" || fail "the resolved deck of unequal stages does not resolve to itself"
+expect 0 ' 38 us   idle ' "$fourfold" check "$quickstart" --schedule 'parallel.stage_grids=[{data: 2}, {data: 1}, {}]' \
+  batch.micro_batches=8 'emulate.stage_times=[1000000,1000000,1000000]' emulate.machine="$work/two.yaml"
 
 "$fourfold" check --all-keys >"$work/all_keys.yaml"
 cmp "$work/all_keys.yaml" "$inputs/all_keys.yaml" || fail "inputs/all_keys.yaml is not what the program writes"

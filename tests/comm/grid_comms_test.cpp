@@ -89,16 +89,19 @@ TEST_F(Grids, EmulatedNodes) {
   launch().emulate_nodes(ranks);  // this host is one node
 }
 
-TEST_F(Grids, UnequalStagesHaveNoStageGroup) {
+TEST_F(Grids, TheStageGroupOfUnequalStagesIsAllRanks) {
   if (world().size() < 3) return;
   const int rest = world().size() - 1;
   const ProcessGrid grid(
       {StageShape{DenseShape{.data = 1}, MoeShape{}}, StageShape{DenseShape{.data = rest}, MoeShape{.expert = rest}}});
   const GridComms comms(world(), grid, dense_axis_sets());
   EXPECT_EQ(comms.group({Axis::data}).size(), world().rank() == 0 ? 1 : rest);
+  EXPECT_EQ(comms.group({Axis::stage}).size(), world().size());
+  EXPECT_EQ(comms.group({Axis::stage}).rank(), world().rank());
+  EXPECT_EQ(comms.group({Axis::stage}).name(), "stage");
   try {
-    comms.group({Axis::stage});
-    ADD_FAILURE() << "a stage group where stages differ";
+    comms.group({Axis::stage, Axis::row});
+    ADD_FAILURE() << "a group that nobody asked for";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("data+depth"), std::string::npos) << error.what();
   }

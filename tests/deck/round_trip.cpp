@@ -68,6 +68,15 @@ Value random_value(const DeckKey& key, Engine& engine) {
       for (double& entry : list) entry = random_number(key.limits, engine);
       return list;
     }
+    case KeyType::grids: {
+      std::vector<DenseShape> list(entries);
+      for (DenseShape& grid : list) {
+        for (int* extent : {&grid.data, &grid.depth, &grid.row, &grid.col}) {
+          *extent = static_cast<int>(random_integer(key.limits, engine));
+        }
+      }
+      return list;
+    }
   }
   return false;
 }
@@ -79,6 +88,7 @@ TEST(RoundTrip, RandomDecksReadBack) {
   for (int i = 0; i < decks; ++i) {
     Deck deck;
     for (const DeckKey& key : deck_keys()) key.set(deck, random_value(key, engine));
+    if (!deck.parallel.stage_grids.empty()) deck.parallel.dense = {0, 1, 1, 1};  // in its place
     const std::string text = write_deck(deck);
     const ReadResult result = read_deck(text, "random.yaml");
     ASSERT_TRUE(result.deck == deck) << text << numbered_list(result.errors);
@@ -97,6 +107,7 @@ TEST(RoundTrip, ResolvedDeckIsAcceptedAndStays) {
                                                     {"data.valid_fraction=0.1", "eval.every=5"},
                                                     {"model.moe={experts: 4, every: 2}"},
                                                     {"numerics.snap=8", "precision.compute=fp64"},
+                                                    {"parallel.stage_grids=[{row: 2}, {data: 2}]"},
                                                     {"batch={micro: 2, micro_batches: 3}"}}) {
     const ReadResult first = read_small(overrides, 4);
     ASSERT_TRUE(first.errors.empty()) << numbered_list(first.errors);

@@ -265,6 +265,60 @@ TEST(Rules, SchedulesGetTheirLists) {
   expect_legal({"parallel.stages=2", "parallel.schedule=list", "parallel.schedule_list=[F0 B0, F0 B0]"}, 2);
 }
 
+TEST(Rules, StageGrids) {
+  const std::string grids = "parallel.stage_grids=[{data: 3}, {row: 2, col: 1}, {}]";
+  expect_legal({grids, "batch.micro_batches=2"}, 6);
+  const ReadResult read = read_small({grids, "batch.global=30", "batch.micro_batches=3"}, 6);
+  ASSERT_TRUE(read.errors.empty()) << numbered_list(read.errors);
+  EXPECT_EQ(read.deck.parallel.stage_grids, (std::vector<DenseShape>{{3, 1, 1, 1}, {1, 1, 2, 1}, {}}));
+  EXPECT_EQ(read.deck.parallel.stages, 3);
+  EXPECT_EQ(deck_ranks(read.deck), 6);
+  EXPECT_EQ(read.deck.batch.micro, 0);
+  EXPECT_EQ(stage_shape(read.deck, 1).dense, (DenseShape{1, 1, 2, 1}));
+  // Ten sequences over three coordinates; an own deck of a place.
+  Coordinates here;
+  here.data = 1;
+  EXPECT_EQ(deck_of_place(read.deck, here).batch.micro, 3);
+  here.data = 0;
+  EXPECT_EQ(deck_of_place(read.deck, here).batch.micro, 4);
+  EXPECT_EQ(deck_of_place(read.deck, here).parallel.dense, (DenseShape{3, 1, 1, 1}));
+
+  expect_fault({"parallel.stage_grids=[{rows: 2}]"}, "parallel.stage_grids",
+               {"entry 1: rows is no axis", "nearest: row", "data, depth, row, col"}, 2);
+  expect_fault({"parallel.stage_grids=[{row: 2}, {row: 0}]"}, "parallel.stage_grids",
+               {"entry 2: row: 0 is out of range", "nearest: 1"}, 3);
+  expect_fault({"parallel.stage_grids=[{row: 2, row: 1}]"}, "parallel.stage_grids", {"row is given twice"}, 2);
+  expect_fault({"parallel.stage_grids=[2, 1]"}, "parallel.stage_grids", {"entry 1: 2 is not legal"}, 3);
+  expect_fault({"parallel.stage_grids={row: 2}"}, "parallel.stage_grids", {"wanted: a list of grids such as"}, 2);
+  expect_fault({grids}, "parallel.stage_grids",
+               {"3 + 2 + 1 = 6 ranks, but there are 7", "such as [{data: 3}, {data: 2}, {data: 2}]"}, 7);
+  expect_fault({grids}, "parallel.stage_grids", {"but there are 2; it needs a rank a stage"}, 2);
+  expect_fault({grids, "parallel.stages=2"}, "parallel.stages", {"2 is not the number of grids", "type 3"}, 6);
+  expect_legal({grids, "parallel.stages=3"}, 6);
+  expect_fault({grids, "parallel.dense.row=2"}, "parallel.dense", {"beside parallel.stage_grids"}, 6);
+  expect_fault({grids, "parallel.moe.expert=1"}, "parallel.moe", {"beside parallel.stage_grids"}, 6);
+  expect_fault({grids, "batch.micro=2"}, "batch.micro", {"take it away", "batch.micro_batches"}, 6);
+  expect_fault({grids, "batch.micro_batches=7"}, "batch.micro_batches",
+               {"must divide batch.global 32 (the default)", "nearest: 8"}, 6);
+  expect_fault({"parallel.stage_grids=[{row: 2}, {row: 3}]"}, "parallel.stage_grids[2]",
+               {"row 3 must divide model.heads 4", "legal: 1, 2, 4; nearest: 2"}, 5);
+  expect_fault({grids, "optimizer.shard={data_partial: 3}"}, "optimizer.shard",
+               {"must divide data 1 of parallel.stage_grids[2]"}, 6);
+  expect_fault({grids, "comm.gradient.algorithm=torus2d"}, "comm.gradient.algorithm", {"legal: flat, two_level"}, 6);
+  // An empty list is none.
+  expect_legal({"parallel.stage_grids=[]", "parallel.dense.row=2"}, 4);
+}
+
+TEST(Rules, SchedulesAreNotLongerThanFiveMillionPasses) {
+  const std::vector<std::string> long_one = {"batch.global=4000000", "batch.micro=1", "parallel.stages=2"};
+  expect_fault(long_one, "batch.micro", {"gives 4000000 micro-batches x 2 chunks", "at most 2500000 of them"}, 2);
+  expect_fault({"batch.global=5000001", "batch.micro_batches=5000001"}, "batch.micro_batches",
+               {"5000001 micro-batches x 1 chunk are", "legal: 1 to 5000000; nearest: 5000000"});
+  expect_legal({"batch.global=5000000", "batch.micro_batches=5000000"});
+  expect_fault({"batch.global=2000000", "batch.micro_batches=2000000", "parallel.schedule=layered"},
+               "batch.micro_batches", {"2000000 micro-batches x 4 chunks", "legal: 1 to 1250000"});
+}
+
 TEST(Rules, StageTimesAreThree) {
   expect_legal({"emulate.stage_times=[1,2,3]"});
   expect_fault({"emulate.stage_times=[1,2]"}, "emulate.stage_times", {"3 integers", "1 to 1000000000000"});

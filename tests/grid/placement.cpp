@@ -80,6 +80,12 @@ TEST(ProcessGrid, AGroupOverUnequalStagesIsRefused) {
   const ProcessGrid grid({{{2, 1, 1, 1}, {2, 1, 1, 1}}, {{1, 1, 1, 1}, {1, 1, 1, 1}}});
   EXPECT_EQ(grid.group(2, {Axis::data}), (std::vector<int>{2}));
   EXPECT_THROW(grid.group(0, {Axis::stage}), Error);
+  EXPECT_FALSE(grid.equal_stages());
+  EXPECT_EQ(grid.ranks_of_stage(0), (std::vector<int>{0, 1}));
+  EXPECT_EQ(grid.ranks_of_stage(1), (std::vector<int>{2}));
+  EXPECT_TRUE(ProcessGrid({kTwelve, kTwelve}).equal_stages());
+  EXPECT_EQ(ProcessGrid({{{2, 1, 1, 1}, {2, 1, 1, 1}}, {{1, 1, 1, 1}, {1, 1, 1, 1}}}, {2, 0, 1}).ranks_of_stage(0),
+            (std::vector<int>{2, 0}));
 }
 
 // A placement relabels ranks: group of placement[slot] = placement of the group of slot.

@@ -52,7 +52,7 @@ const Communicator& world() {
 
 // The message of the replica check, empty where replicas agree.
 std::string disagreement(std::int64_t step, const std::vector<checkpoint::NamedShard>& shards,
-                         std::int64_t coordinate = 0, std::uint64_t samples_hash = 0) {
+                         const BatchCoordinate& coordinate = {}, std::uint64_t samples_hash = 0) {
   try {
     check_replicas(world(), step, shards, coordinate, samples_hash);
   } catch (const Error& error) {
@@ -65,7 +65,7 @@ std::string disagreement(std::int64_t step, const std::vector<checkpoint::NamedS
 // After one more step.
 std::string disagreement(test::Training<>& run) {
   const StepReport report = run.trainer.step();
-  return disagreement(report.step, run.shards(), report.batch_coordinate, report.samples_hash);
+  return disagreement(report.step, run.shards(), report.coordinate, report.samples_hash);
 }
 
 // Output weights of zero: the loss is ln V, whatever the vocabulary is cut into. Padding that took part would add to V.

@@ -19,6 +19,7 @@
 #include "comm/ledger.hpp"
 #include "comm/virtual_clock.hpp"
 #include "grid/factorisation.hpp"
+#include "like_serial.hpp"
 #include "mpi_test.hpp"
 #include "runs.hpp"
 #include "schedule/checker.hpp"
@@ -34,19 +35,7 @@ const Communicator& world() {
   return test::launch().world();
 }
 
-// Blocks h + W2 relu(W1 h) on dyadic numbers: the same bits in any order of additions.
-std::string dyadic_stack() {
-  return R"(
-run: {name: stack, steps: 12, seed: 3}
-model: {kind: residual, layers: 8, hidden: 10, ffn: {hidden: 14}, activation: relu, loss: squared_error,
-        init: {kind: dyadic, nonzeros: 1}}
-data: {kind: synthetic, synthetic: dyadic, samples: 240}
-batch: {global: 120, micro_batches: 1}
-optimizer: {kind: momentum, lr: 0.5, clip: 1.0}
-precision: {compute: fp64}
-numerics: {snap: 8}
-)";
-}
+using test::dyadic_stack;
 
 struct Case {
   std::string builder = "1f1b";
@@ -124,77 +113,12 @@ std::vector<Case> all_cases(const std::vector<int>& micro_batches) {
   return cases;
 }
 
-double largest(const test::Tensors& tensors) {
-  double most = 0;
-  for (const auto& [tensor, values] : tensors) {
-    for (const double value : values) most = std::max(most, std::abs(value));
-  }
-  return most;
-}
-
-// What a rank has of the reference, to `tolerance` of the largest magnitude in the whole model; 0: bit for bit.
-void expect_part(const test::Tensors& whole, const test::Tensors& mine, const test::Shards& shards, double tolerance) {
-  const test::Tensors expected = test::held_part(whole, shards);
-  if (tolerance == 0) {
-    EXPECT_EQ(mine, expected);
-    return;
-  }
-  const double scale = largest(whole);
-  double most = 0;
-  for (const auto& [tensor, values] : expected) {
-    const std::vector<double>& others = mine.at(tensor);
-    ASSERT_EQ(others.size(), values.size()) << tensor;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const double here = std::abs(values[i] - others[i]);
-      if (!(here <= most)) most = here;  // a NaN stays
-    }
-  }
-  EXPECT_LE(most, tolerance * scale);
-}
+using test::expect_part;
 
 void expect_like_serial(const std::string& yaml, const std::vector<Case>& cases, int steps, double tolerance) {
-  if (world().size() != 8) GTEST_SKIP() << "NOT TESTED in this launch: the launch of 8 ranks runs it";
-  const Communicator alone(world(), {world().rank()}, "alone");
-  std::map<std::string, std::vector<test::StepRecord>> references;  // by what a case adds to the model
-  for (const Case& c : cases) {
-    std::string model;
-    std::vector<std::string> of_model;
-    for (const std::string& entry : c.more) {
-      if (!entry.starts_with("model.") && !entry.starts_with("optimizer.kind")) continue;
-      of_model.push_back(entry);
-      model += entry + " ";
-    }
-    auto& reference = references[model];
-    if (reference.empty()) reference = test::run_steps(test::deck_of(yaml, of_model, 1), alone, steps);
-    SCOPED_TRACE(name(c));
-    test::on_ranks(ranks_of(c), [&](const Communicator& ranks) {
-      test::Shards shards;
-      const auto records = test::run_steps(test::deck_of(yaml, overrides(c), ranks.size()), ranks, steps, &shards);
-      std::set<std::string> tensors;
-      for (const std::string& all : gather_strings(ranks, [&] {
-             std::string names;
-             for (const auto& entry : shards) names += entry.first + "\n";
-             return names;
-           }())) {
-        for (std::size_t begin = 0; begin < all.size();) {
-          const std::size_t end = all.find('\n', begin);
-          tensors.insert(all.substr(begin, end - begin));
-          begin = end + 1;
-        }
-      }
-      EXPECT_EQ(ranks.rank() == 0 ? tensors.size() : reference[0].weights.size(), reference[0].weights.size());
-      for (std::size_t i = 0; i < records.size(); ++i) {
-        SCOPED_TRACE("step " + std::to_string(i + 1));
-        EXPECT_LE(std::abs(records[i].loss - reference[i].loss), tolerance * std::abs(reference[i].loss));
-        EXPECT_LE(std::abs(records[i].grad_norm - reference[i].grad_norm), tolerance * reference[i].grad_norm);
-        expect_part(reference[i].gradients, records[i].gradients, shards, tolerance);
-        // With a lazy gather they are read after the last step alone.
-        if (!records[i].weights.empty()) expect_part(reference[i].weights, records[i].weights, shards, tolerance);
-        if (testing::Test::HasFailure()) return;
-      }
-    });
-    if (agree_any(world(), testing::Test::HasFailure())) return;
-  }
+  std::vector<test::Variant> variants;
+  for (const Case& c : cases) variants.push_back({overrides(c), ranks_of(c)});
+  test::expect_like_serial(yaml, variants, steps, tolerance);
 }
 
 TEST(Pipeline, DyadicStackBitForBit) {

@@ -83,7 +83,8 @@ numerics: {snap: 8}
 }
 
 GridComms grid_comms(const Deck& deck, const Communicator& world) {
-  return GridComms(world, process_grid(deck), rank_groups(deck, plan_pipeline(deck)));
+  const ProcessGrid grid = process_grid(deck);
+  return GridComms(world, grid, rank_groups(deck, plan_pipeline(deck), grid.coordinates(world.rank()).stage));
 }
 
 Tensors values_of(const std::vector<checkpoint::NamedShard>& shards) {
