@@ -11,7 +11,6 @@ namespace fourfold {
 namespace {
 
 constexpr std::int64_t kMostRanks = std::numeric_limits<int>::max();
-constexpr std::int64_t kMostGlobal = 1'000'000'000'000;
 
 // --- grid ---
 

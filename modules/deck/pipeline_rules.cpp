@@ -112,7 +112,7 @@ void length_rule(const Check& check) {
                                   ? unit_count(check.deck.model)
                                   : capped_product({parallel.stages, has_chunks(parallel) ? parallel.interleave : 1});
   const std::int64_t most = std::max<std::int64_t>(1, kMostPasses / chunks);
-  if (micro_batches <= most) return;
+  if (micro_batches <= most || check.deck.batch.global > kMostGlobal) return;
   const bool given = check.given("batch.micro_batches");
   check.add(given ? "batch.micro_batches" : "batch.micro",
             (given ? number(micro_batches) : "gives " + number(micro_batches)) + " micro-batches x " + number(chunks) +

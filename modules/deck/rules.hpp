@@ -13,6 +13,8 @@
 
 namespace fourfold {
 
+inline constexpr std::int64_t kMostGlobal = 1'000'000'000'000;  // samples of a step
+
 struct Check {
   const Deck& deck;
   std::optional<std::int64_t> ranks;

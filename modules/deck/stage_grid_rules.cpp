@@ -15,8 +15,9 @@ std::string entry_path(std::size_t stage) {
 
 // Keys that say the same another way, or have no meaning beside it.
 void neighbour_rules(const Check& check) {
-  for (const char* block : {"parallel.dense", "parallel.moe"}) {
-    if (check.given(block)) {
+  for (const std::string block : {"parallel.dense", "parallel.moe"}) {
+    const auto& given = check.places.given;  // overrides give keys without their block
+    if (std::any_of(given.begin(), given.end(), [&](const auto& key) { return key.first.starts_with(block + "."); })) {
       check.add(block, "stands beside parallel.stage_grids, which gives each stage its grid; take one of the two away");
     }
   }

@@ -13,6 +13,7 @@ Looked at are `code spans` and fenced blocks:
 """
 
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -100,11 +101,11 @@ def run_line(line, where):
     for option in options_of(rest):
         check("option", command in commands and option in options_of(helps[command]),
               f"{where}: fourfold {command} has no option {option}")
-    for key in re.findall(r"\s([a-z_]+(?:\.[a-z_]+)+)=", rest):
+    for key in re.findall(r"[\s']([a-z_]+(?:\.[a-z_]+)+)=", rest):
         check("key", key in keys, f"{where}: no deck key {key}")
     deck = re.search(r"\s(\S+\.yaml)", rest)
     if deck and (root / deck.group(1)).exists():
-        call = [fourfold, "check", deck.group(1), *re.findall(r"\s([a-z_.]+=\S+)", rest)]
+        call = [fourfold, "check", deck.group(1), *(word for word in shlex.split(rest) if re.match(r"[a-z_.]+=", word))]
         count = ranks or (re.search(r"--ranks (\d+)", rest) or [None, None])[1]
         result = output(*call, *(["--ranks", count] if count else []))
         check("command line", result.returncode == 0, f"{where}: {' '.join(call)}: {result.stderr}")

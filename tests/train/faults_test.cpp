@@ -218,7 +218,7 @@ TEST(KnownFaults, P28PeersReadTheSameSamples) {
   test::Training<> wrong(deck, world(), world().rank() == 6 ? &other : nullptr);
   const std::string message = disagreement(wrong);
   EXPECT_TRUE(
-      message.starts_with("step 1: replicas differ: the samples of batch coordinate 1: rank 6 differs from "
+      message.starts_with("step 1: replicas differ: the samples of batch coordinate 1 of 2: rank 6 differs from "
                           "ranks 4, 5, 7"))
       << message;
 }
