@@ -129,6 +129,7 @@ TEST(Widths, DrawnOnesOfTheDyadicStackBitForBit) {
 }
 
 TEST(Widths, DrawnOnesOfATransformerTo1e11) {
+  test::launch().emulate_nodes(world().size());  // one node, for two_level; other tests leave several
   const std::string six = "model.layers=6", tied = "model.tie_embeddings=true";
   const std::vector<std::vector<std::string>> variants = {
       {six},
