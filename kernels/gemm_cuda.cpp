@@ -33,11 +33,10 @@ std::string describe(const DeviceProduct& p) {
   const auto factor = [](const char* name, bool transposed, std::int64_t leading) {
     return std::string(name) + (transposed ? "^T" : "") + " (ld " + std::to_string(leading) + ")";
   };
-  constexpr const char* kEpilogues[] = {"", ", with bias", ", with bias and GELU"};
   return std::string("C (") + std::to_string(p.m) + " x " + std::to_string(p.n) + ", " + name_of(p.out) + ", ld " +
          std::to_string(p.ldc) + ") " + (p.add ? "+= " : "= ") + factor("A", p.transpose_a, p.lda) + " " +
          factor("B", p.transpose_b, p.ldb) + " in " + name_of(p.in) + " over k = " + std::to_string(p.k) +
-         kEpilogues[static_cast<int>(p.epilogue)];
+         (p.epilogue == Epilogue::bias ? ", with bias" : "");
 }
 
 [[noreturn]] void fail(const DeviceProduct& product, const std::string& what) {
@@ -124,8 +123,7 @@ class Plan {
     set(p, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(p, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (p.epilogue != Epilogue::none) {
-      set(p, CUBLASLT_MATMUL_DESC_EPILOGUE,
-          p.epilogue == Epilogue::bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS);
+      set(p, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
       set(p, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(p.out));
     }
     b_ = layout(p, p.in, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb);

@@ -25,7 +25,7 @@ template <>
 inline constexpr DeviceNumber kDeviceNumber<bf16> = DeviceNumber::bf16;
 
 // What is done to a sum before it is written. `bias` has n elements of C's type, one a column.
-enum class Epilogue { none, bias, bias_gelu_tanh };
+enum class Epilogue { none, bias };
 
 // All that an algorithm is chosen by but the addresses' alignment. C = op(A) op(B) (+ C), row-major, as in gemm.hpp.
 struct DeviceProduct {

@@ -48,7 +48,8 @@ std::shared_ptr<std::byte> Pool::take(MemoryTag tag, std::int64_t bytes) {
   std::shared_ptr<std::byte> block;
   if (waiting.empty()) {
     try {
-      if (state_->source) block = state_->source(bytes);
+      // No rank reads another's optimizer state; its pages are cheaper alone.
+      if (state_->source && tag != MemoryTag::optimizer) block = state_->source(bytes);
       if (block == nullptr) block = kokkos_block(bytes);
     } catch (const std::exception& error) {
       std::string message =
