@@ -92,7 +92,8 @@ std::string grid_text(const Deck& deck, bool all_ranks) {
 
 std::string cost_text(const Deck& deck) {
   const Graph graph = describe(deck.model);
-  const MemoryPerRank memory = memory_per_rank(deck, graph, plan_pipeline(deck));
+  const PipelinePlan plan = plan_pipeline(deck);
+  const MemoryPerRank memory = memory_per_rank(deck, graph, plan);
   const std::int64_t attention = 3 * graph.sum(&LayerCost::attention_flops);
   const std::int64_t tokens = deck.batch.global * graph.tokens_per_sample;
   std::string text;
@@ -107,11 +108,18 @@ std::string cost_text(const Deck& deck) {
   text +=
       fmt::format("one step: {} samples, {} tokens, {:.4g} model FLOPs\n", format_thousands(deck.batch.global),
                   format_thousands(tokens), static_cast<double>(graph.training_flops()) * static_cast<double>(tokens));
+  const std::int64_t again = recompute_flops(deck, graph, plan, {0, unit_count(deck.model)});
+  if (again > 0) {
+    text += fmt::format("run again for backward: {} FLOPs per token, {:.1f} % of the model's; no model FLOPs\n",
+                        format_thousands(again),
+                        100 * static_cast<double>(again) / static_cast<double>(graph.training_flops()));
+  }
   text += fmt::format("memory per rank: {}\n", bytes_text(memory.total()));
   text += fmt::format("  parameters:  {}\n", bytes_text(memory.parameters));
   text += fmt::format("  gradients:   {}\n", bytes_text(memory.gradients));
   text += fmt::format("  optimizer:   {}\n", bytes_text(memory.optimizer));
   text += fmt::format("  activations: {} kept for backward; buffers not counted\n", bytes_text(memory.activations));
+  if (again > 0 || plan.offloads()) text += activations_text(deck, graph, plan);
   if (memory.update > 0) {
     text += fmt::format("  update:      {} while it lasts, without activations\n", bytes_text(memory.update));
   }

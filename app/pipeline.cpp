@@ -39,6 +39,9 @@ Pipeline pipeline_of(const Deck& deck) {
   const std::vector<std::int64_t>& times = deck.emulate.stage_times;
   if (times.empty()) {
     pipeline.durations.chunks = chunk_flops(pipeline.units, pipeline.cuts);
+    for (std::size_t c = 0; c < pipeline.cuts.size(); ++c) {
+      pipeline.durations.chunks[c].input += recompute_flops(deck, graph, pipeline, pipeline.cuts[c]);
+    }
     const std::int64_t samples = deck.batch.global / deck.batch.micro_batches;
     pipeline.unit = {static_cast<double>(samples * graph.tokens_per_sample), "FLOP"};
   } else {

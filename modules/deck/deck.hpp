@@ -97,7 +97,7 @@ struct DataDeck {
   RawKind raw = RawKind::text;
   std::vector<std::string> train;
   std::vector<std::int64_t> weights;  // of each entry of `train`; empty: one stream of all of them
-  std::vector<std::string> valid;  // default: the tail of `train`, by valid_fraction
+  std::vector<std::string> valid;     // default: the tail of `train`, by valid_fraction
   double valid_fraction = 0.0;
   std::int64_t end_of_document = -1;  // the id; -1: not given
   bool mask_document_ends = false;    // no training target after it
@@ -194,6 +194,18 @@ enum class DepthSplits { batch, sequence };
 // Attention between its products: every col rank repeats it, or each does a part of the heads and sequences.
 enum class AttentionSplit { row, col };
 
+// What a layer does with what its forward pass makes for backward: holds it, holds its input alone and runs forward
+// again, or moves it away meanwhile.
+enum class Keeping { keep, recompute, offload };
+
+struct ActivationsDeck {
+  Keeping rest = Keeping::keep;                       // key: default; of the layers that no list names
+  std::vector<std::string> keep, recompute, offload;  // "3", "0-7", "head"
+  std::vector<std::string> sublayers;                 // of a transformer's other blocks, run again: attention, ffn
+  std::string offload_folder = "/tmp";
+  bool operator==(const ActivationsDeck&) const = default;
+};
+
 struct ParallelDeck {
   int stages = 1;
   DenseShape dense;                     // dense.data 0 until the rank count is known ("what the ranks leave")
@@ -208,6 +220,7 @@ struct ParallelDeck {
   bool sequence_shard = false;
   AttentionSplit attention_split = AttentionSplit::row;  // key: attention.split
   bool overlap = true;
+  ActivationsDeck activations;
   const DenseShape& grid(int stage) const {
     return stage_grids.empty() ? dense : stage_grids[static_cast<std::size_t>(stage)];
   }

@@ -1,5 +1,7 @@
 #include "deck/derive.hpp"
 
+#include <algorithm>
+#include <charconv>
 #include <limits>
 
 #include "grid/partition.hpp"
@@ -50,6 +52,63 @@ std::int64_t unit_count(const ModelDeck& model) {
       break;
   }
   return 2;
+}
+
+std::int64_t layer_count(const ModelDeck& model) {
+  switch (model.kind) {
+    case ModelKind::transformer:
+    case ModelKind::residual:
+      return model.layers;
+    case ModelKind::mlp:
+      return std::ssize(model.widths) - 1;
+    case ModelKind::embedding:
+      break;
+  }
+  return 0;
+}
+
+std::int64_t first_layer_unit(const ModelDeck& model) {
+  return model.kind == ModelKind::transformer ? 1 : 0;
+}
+
+std::optional<Range> named_units(const ModelDeck& model, const std::string& entry) {
+  if (entry == "head") {
+    const std::int64_t head = unit_count(model) - 1;
+    return takes_rows(model.kind) ? std::nullopt : std::optional(Range{head, head + 1});
+  }
+  const auto number = [](const std::string& digits) {
+    std::int64_t value = -1;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    return error == std::errc() && end == digits.data() + digits.size() ? value : -1;
+  };
+  const std::size_t dash = entry.find('-');
+  const std::int64_t first = number(entry.substr(0, dash));
+  const std::int64_t last = dash == std::string::npos ? first : number(entry.substr(dash + 1));
+  if (first < 0 || last < first || last >= layer_count(model)) return std::nullopt;
+  return Range{first_layer_unit(model) + first, first_layer_unit(model) + last + 1};
+}
+
+std::vector<Keeping> keeping_of_units(const Deck& deck) {
+  const ModelDeck& model = deck.model;
+  const ActivationsDeck& activations = deck.parallel.activations;
+  std::vector<Keeping> units(static_cast<std::size_t>(unit_count(model)), Keeping::keep);
+  const auto set = [&](const Range& range, Keeping keeping) {
+    for (std::int64_t unit = range.begin; unit < range.end; ++unit) units[static_cast<std::size_t>(unit)] = keeping;
+  };
+  set({first_layer_unit(model), first_layer_unit(model) + layer_count(model)}, activations.rest);
+  const auto set_all = [&](const std::vector<std::string>& entries, Keeping keeping) {
+    for (const std::string& entry : entries) {
+      if (const auto range = named_units(model, entry)) set(*range, keeping);
+    }
+  };
+  set_all(activations.keep, Keeping::keep);
+  set_all(activations.recompute, Keeping::recompute);
+  set_all(activations.offload, Keeping::offload);
+  return units;
+}
+
+bool recomputes_sublayer(const ActivationsDeck& activations, const std::string& sublayer) {
+  return std::find(activations.sublayers.begin(), activations.sublayers.end(), sublayer) != activations.sublayers.end();
 }
 
 std::int64_t input_width(const ModelDeck& model) {

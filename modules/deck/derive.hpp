@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "deck/deck.hpp"
 #include "grid/axes.hpp"
+#include "grid/partition.hpp"
 #include "grid/process_grid.hpp"
 
 namespace fourfold {
@@ -21,6 +24,15 @@ void derive_grid(Deck& deck, std::optional<std::int64_t> ranks);
 
 // What the model can be cut into: embedding, blocks and head; the matrices of an mlp; the blocks of a residual stack.
 std::int64_t unit_count(const ModelDeck& model);
+
+// Layers that have a number (the blocks; the matrices of an mlp), and the unit of the first.
+std::int64_t layer_count(const ModelDeck& model);
+std::int64_t first_layer_unit(const ModelDeck& model);
+// The units that an entry of a list of layers names ("3", "0-7", "head"); nothing where the model has no such.
+std::optional<Range> named_units(const ModelDeck& model, const std::string& entry);
+// By parallel.activations, one entry a unit. The embedding holds nothing between forward and backward: keep.
+std::vector<Keeping> keeping_of_units(const Deck& deck);
+bool recomputes_sublayer(const ActivationsDeck& activations, const std::string& sublayer);
 
 // Of a net that takes rows: columns of its inputs and of its outputs (classes).
 std::int64_t input_width(const ModelDeck& model);

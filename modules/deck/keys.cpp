@@ -308,6 +308,27 @@ std::vector<DeckKey> make_table() {
               [](auto& d) { return &d.parallel.sequence_shard; }));
   add(boolean("parallel.overlap", "movements run behind products where there are any",
               [](auto& d) { return &d.parallel.overlap; }));
+  add(choice(
+      "parallel.activations.default",
+      "of every layer between forward and backward: keep all; keep the input and run forward again; move all away",
+      {"keep", "recompute", "offload"}, [](auto& d) { return &d.parallel.activations.rest; }));
+  add(texts("parallel.activations.keep",
+            "layers other than by default: blocks (matrices of an mlp) from 0, ranges, head",
+            [](auto& d) { return &d.parallel.activations.keep; })
+          .derived("none", "[head]"));
+  add(texts("parallel.activations.recompute", "the same, of layers that run forward again", [](auto& d) {
+        return &d.parallel.activations.recompute;
+      }).derived("none", "[\"0-1\"]"));
+  add(texts("parallel.activations.offload", "the same, of layers that move all away", [](auto& d) {
+        return &d.parallel.activations.offload;
+      }).derived("none", "[\"2\"]"));
+  add(texts("parallel.activations.sublayers",
+            "of a transformer's blocks that are not recomputed whole: attention, ffn, each with its norm, run again",
+            [](auto& d) { return &d.parallel.activations.sublayers; })
+          .derived("none", "[attention]"));
+  add(text("parallel.activations.offload_folder",
+           "of each node, for what is offloaded on CPU builds; on a GPU it goes to host memory",
+           [](auto& d) { return &d.parallel.activations.offload_folder; }));
   add(choice("attention.split", "row: col ranks repeat attention; col: they share its heads, then its sequences",
              {"row", "col"}, [](auto& d) { return &d.parallel.attention_split; }));
 

@@ -1,6 +1,8 @@
 // Rules about stages: how the model is cut, and what a schedule needs.
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "deck/derive.hpp"
 #include "deck/rules.hpp"
@@ -122,6 +124,61 @@ void length_rule(const Check& check) {
                        : "choose larger micro-batches: at most " + number(most) + " of them"));
 }
 
+std::string layers_text(const ModelDeck& model) {
+  const std::int64_t layers = layer_count(model);
+  std::string text = "legal: ";
+  if (layers > 0) text += layers == 1 ? "0" : "0 to " + number(layers - 1) + ", ranges such as 0-" + number(layers - 1);
+  if (!takes_rows(model.kind)) text += layers > 0 ? ", head" : "head";
+  return text;
+}
+
+// Every layer at most once in all three lists.
+void layer_lists_rule(const Check& check) {
+  const ActivationsDeck& activations = check.deck.parallel.activations;
+  if (!units_known(check)) return;
+  std::map<std::int64_t, std::string> named;
+  for (const auto& [key, entries] : {std::pair("keep", &activations.keep),
+                                     {"recompute", &activations.recompute},
+                                     {"offload", &activations.offload}}) {
+    const std::string path = std::string("parallel.activations.") + key;
+    if (check.places.faulty.contains(path)) continue;
+    for (const std::string& entry : *entries) {
+      const std::optional<Range> units = named_units(check.deck.model, entry);
+      if (!units) {
+        check.add(path, entry + " names no layer of this model; " + layers_text(check.deck.model));
+        break;
+      }
+      for (std::int64_t unit = units->begin; unit < units->end; ++unit) {
+        const auto [before, fresh] = named.emplace(unit, path);
+        if (fresh) continue;
+        const std::int64_t layer = unit - first_layer_unit(check.deck.model);
+        check.add(path, (layer < layer_count(check.deck.model) ? "layer " + number(layer) : std::string("the head")) +
+                            " stands in " + before->second + " already; name it once");
+        return;
+      }
+    }
+  }
+}
+
+void sublayers_rule(const Check& check) {
+  const char* path = "parallel.activations.sublayers";
+  const std::vector<std::string>& sublayers = check.deck.parallel.activations.sublayers;
+  if (sublayers.empty() || !check.sound({path, "model.kind"})) return;
+  if (check.deck.model.kind != ModelKind::transformer) {
+    check.add(path,
+              "only blocks of a transformer have sublayers; take it away, or name layers in "
+              "parallel.activations.recompute");
+    return;
+  }
+  const std::vector<std::string> legal = {"attention", "ffn"};
+  for (const std::string& sublayer : sublayers) {
+    if (std::find(legal.begin(), legal.end(), sublayer) != legal.end()) continue;
+    const std::string nearest = nearest_name(sublayer, legal);
+    check.add(path,
+              sublayer + " is no sublayer; legal: " + join(legal) + (nearest.empty() ? "" : "; nearest: " + nearest));
+  }
+}
+
 }  // namespace
 
 bool stages_fit(const Check& check, std::int64_t stages) {
@@ -140,6 +197,8 @@ void pipeline_rules(const Check& check) {
   interleave_rule(check);
   cuts_rule(check);
   length_rule(check);
+  layer_lists_rule(check);
+  sublayers_rule(check);
   needed_list(check, "geo", "parallel.extra_in_flight", parallel.extra_in_flight, parallel.stages - 1,
               "boundary between stages");
   needed_list(check, "list", "parallel.schedule_list", parallel.schedule_list, parallel.stages, "stage");

@@ -33,6 +33,15 @@ class Attention {
     typename Linear<T>::Kept q_linear, kv_linear, output_linear;
     Tensor<T> q, kv, out;  // kv: as attention reads it, gathered over depth
     Tensor<kernels::Acc<T>> lse;
+    void hold(HeldBlocks& blocks) {
+      q_linear.hold(blocks);
+      kv_linear.hold(blocks);
+      output_linear.hold(blocks);
+      q.hold(blocks);
+      kv.hold(blocks);
+      out.hold(blocks);
+      lse.hold(blocks);
+    }
   };
 
   Attention(const LayerContext<T>& context, const std::string& name, const AttentionOptions& options,

@@ -28,12 +28,42 @@ std::size_t GatherQueue<T>::add(Use use) {
 }
 
 template <class T>
-std::optional<std::size_t> GatherQueue<T>::next(std::size_t use, Phase phase) const {
-  if (phase != Phase::backward) return use + 1 < uses_.size() ? std::optional(use + 1) : std::nullopt;
-  while (use-- > 0) {
-    if (uses_[use].backward) return use;
+void GatherQueue<T>::add_recompute(Range again, Range unit) {
+  if (!again.empty()) recomputes_.push_back({again, unit});
+}
+
+template <class T>
+const typename GatherQueue<T>::Recompute* GatherQueue<T>::recompute_of(std::size_t use) const {
+  const auto at = static_cast<std::int64_t>(use);
+  for (const Recompute& recompute : recomputes_) {
+    if (at >= recompute.unit.begin && at < recompute.unit.end) return &recompute;
+  }
+  return nullptr;
+}
+
+// The last backward use below `end`.
+template <class T>
+std::optional<typename GatherQueue<T>::Ahead> GatherQueue<T>::next_backward(std::size_t end) const {
+  while (end-- > 0) {
+    if (uses_[end].backward) return Ahead{end, Phase::backward};
   }
   return std::nullopt;
+}
+
+template <class T>
+std::optional<typename GatherQueue<T>::Ahead> GatherQueue<T>::next(std::size_t use, Phase phase) const {
+  const Recompute* own = recompute_of(use);
+  if (again_) {
+    if (use + 1 < static_cast<std::size_t>(own->again.end)) return Ahead{use + 1, Phase::forward};
+    const auto last = next_backward(static_cast<std::size_t>(own->unit.end));
+    return last && !kept_.contains(last->use) ? last : std::nullopt;
+  }
+  if (phase != Phase::backward) return use + 1 < uses_.size() ? std::optional(Ahead{use + 1, phase}) : std::nullopt;
+  const auto before = next_backward(use);
+  if (!before) return std::nullopt;
+  const Recompute* theirs = recompute_of(before->use);
+  if (theirs != nullptr && theirs != own) return Ahead{static_cast<std::size_t>(theirs->again.begin), Phase::forward};
+  return kept_.contains(before->use) ? std::nullopt : before;
 }
 
 template <class T>
@@ -43,14 +73,21 @@ Tensor<T> GatherQueue<T>::take(std::size_t use, Phase phase, bool ahead) {
     held.pending.wait();
     return held.whole;
   }
-  FOURFOLD_ASSERT(!ready_ || ready_use_ == use, "weights are used in the order of their registration");
-  if (!ready_) ready_ = uses_[use].start(phase);
-  ready_->second.wait();
-  Tensor<T> weight = ready_->first;
-  ready_.reset();
+  Tensor<T> weight;
+  if (const auto kept = kept_.find(use); kept != kept_.end() && phase == Phase::backward) {
+    weight = kept->second;
+    kept_.erase(kept);
+  } else {
+    FOURFOLD_ASSERT(!ready_ || ready_use_ == use, "weights are used in the order of their registration");
+    if (!ready_) ready_ = uses_[use].start(phase);
+    ready_->second.wait();
+    weight = ready_->first;
+    ready_.reset();
+    if (again_ && uses_[use].backward) kept_.emplace(use, weight);
+  }
   if (const auto following = next(use, phase); ahead && following) {
-    ready_use_ = *following;
-    ready_ = uses_[ready_use_].start(phase);
+    ready_use_ = following->use;
+    ready_ = uses_[ready_use_].start(following->phase);
   }
   return weight;
 }
@@ -60,7 +97,9 @@ void GatherQueue<T>::hold(Phase phase) {
   FOURFOLD_ASSERT(!holds_ && !ready_, "weights are held once at a time, and not while one is gathered ahead");
   holds_ = true;
   for (const Use& use : uses_) {
-    if ((phase == Phase::backward && !use.backward) || held_.contains(use.matrix)) continue;
+    const auto number = static_cast<std::size_t>(&use - uses_.data());
+    const bool unused = phase == Phase::backward && !use.backward && recompute_of(number) == nullptr;
+    if (unused || held_.contains(use.matrix)) continue;
     auto [whole, pending] = use.start(phase);
     held_.emplace(use.matrix, Held{whole, std::move(pending)});
   }

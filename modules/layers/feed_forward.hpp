@@ -23,6 +23,11 @@ class FeedForward {
   struct Kept {
     typename Linear<T>::Kept up_linear, down_linear;
     Tensor<T> up;  // before the activation
+    void hold(HeldBlocks& blocks) {
+      up_linear.hold(blocks);
+      down_linear.hold(blocks);
+      up.hold(blocks);
+    }
   };
 
   FeedForward(const LayerContext<T>& context, const std::string& name, ActivationType type, Index width, Index hidden,

@@ -23,6 +23,10 @@ class Linear {
   struct Kept {
     Tensor<T> x, dy;
     bool weight_due = false;
+    void hold(HeldBlocks& blocks) {
+      x.hold(blocks);
+      dy.hold(blocks);
+    }
   };
   struct Options {
     Orientation orientation;

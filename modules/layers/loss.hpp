@@ -19,6 +19,11 @@ class Loss {
   struct Kept {
     Tensor<T> outputs;
     Tensor<kernels::Acc<T>> max, sum_exp;  // cross entropy
+    void hold(HeldBlocks& blocks) {
+      outputs.hold(blocks);
+      max.hold(blocks);
+      sum_exp.hold(blocks);
+    }
   };
 
   // outputs: the logical number of columns; axis: what they are cut over.

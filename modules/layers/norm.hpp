@@ -16,6 +16,12 @@ class Norm {
   struct Kept {
     Tensor<T> x, dy;
     Tensor<kernels::Acc<T>> mean, rstd;  // R each; no mean for RMS norm
+    void hold(HeldBlocks& blocks) {
+      x.hold(blocks);
+      dy.hold(blocks);
+      mean.hold(blocks);
+      rstd.hold(blocks);
+    }
   };
 
   // Parameters name + ".weight" (ones) and, for layer norm, name + ".bias" (zeros).

@@ -39,9 +39,11 @@ template <class T>
 struct Pass {
   const MicroBatch<T>* batch = nullptr;
   bool training = false;    // dropout on, activations kept for backward
+  bool keep = true;         // of training: false where forward will be run again before the backward
   std::uint64_t step = 0;   // counts from 1; draws of dropout are functions of it
   double loss_scale = 1.0;  // 1 / (target tokens of the whole step): the factor of every loss gradient
   std::vector<AttentionCache<T>>* caches = nullptr;  // generation: one a layer, of one sequence
+  bool keeps() const { return training && keep; }
 };
 
 // Sums over this rank's rows; equal on all row and col ranks of a coordinate.

@@ -1,4 +1,5 @@
 // Pre-norm transformer block:  h = x + attention(norm(x));  y = h + ffn(norm(h)).
+#include "deck/derive.hpp"
 #include "kernels/vector.hpp"
 #include "layers/attention.hpp"
 #include "layers/feed_forward.hpp"
@@ -18,6 +19,12 @@ class Block : public CachedUnit<T> {
     typename Norm<T>::Kept attention_norm, ffn_norm;
     typename Attention<T>::Kept attention;
     typename FeedForward<T>::Kept ffn;
+    void hold(HeldBlocks& blocks) override {
+      attention_norm.hold(blocks);
+      ffn_norm.hold(blocks);
+      attention.hold(blocks);
+      ffn.hold(blocks);
+    }
   };
 
   Block(const LayerContext<T>& context, const Deck& deck, Index layer)
@@ -25,25 +32,51 @@ class Block : public CachedUnit<T> {
         context_(context),
         model_(deck.model),
         layer_(layer),
+        attention_again_(runs_again(deck, layer, "attention")),
+        ffn_again_(runs_again(deck, layer, "ffn")),
         attention_norm_(context, this->name() + ".attention_norm", norm_type(model_.norm), model_.hidden,
                         model_.norm_eps),
+        attention_use_(uses(context)),
         attention_(context, this->name() + ".attention", attention_options(model_), initializers(deck)),
         ffn_norm_(context, this->name() + ".ffn_norm", norm_type(model_.norm), model_.hidden, model_.norm_eps),
+        ffn_use_(uses(context)),
         ffn_(context, this->name() + ".ffn", activation_type(model_.ffn.kind), model_.hidden, model_.ffn.hidden,
-             model_.bias == BiasKind::all, initializers(deck)) {}
+             model_.bias == BiasKind::all, initializers(deck)) {
+    if (!attention_again_ && !ffn_again_) return;
+    const Range unit{attention_use_, uses(context)};
+    context.gathers.add_recompute({attention_again_ ? unit.begin : ffn_use_, ffn_again_ ? unit.end : ffn_use_}, unit);
+  }
 
   Index input_cols() const override { return context_.part_of(model_.hidden, Axis::col).size(); }
 
   std::unique_ptr<Kept> forward(const PlannedPass<T>& pass, Tensor<T>& x, LossSum&) override {
-    auto kept = pass.training ? std::make_unique<KeptTensors>() : nullptr;
+    auto kept = pass.keeps() ? std::make_unique<KeptTensors>() : nullptr;
     AttentionCache<T>* cache = pass.caches != nullptr ? &(*pass.caches)[static_cast<std::size_t>(layer_)] : nullptr;
-    const Tensor<T> normed = attention_norm_.forward(x, kept ? &kept->attention_norm : nullptr);
-    const Tensor<T> attended = attention_.forward(pass.rows, normed, cache, kept ? &kept->attention : nullptr);
+    KeptTensors* attention = attention_again_ ? nullptr : kept.get();
+    KeptTensors* ffn = ffn_again_ ? nullptr : kept.get();
+    const Tensor<T> normed = attention_norm_.forward(x, attention ? &attention->attention_norm : nullptr);
+    const Tensor<T> attended =
+        attention_.forward(pass.rows, normed, cache, attention ? &attention->attention : nullptr);
+    if (kept && attention_again_) kept->attention_norm.x = x;
     const Tensor<T> h = drop(pass, ".attention", attended);  // once the norm has added x
-    const Tensor<T> normed_h = ffn_norm_.forward(x, h, kept ? &kept->ffn_norm : nullptr);
-    const Tensor<T> fed = ffn_.forward(pass.rows, normed_h, kept ? &kept->ffn : nullptr);
+    const Tensor<T> normed_h = ffn_norm_.forward(x, h, ffn ? &ffn->ffn_norm : nullptr);
+    const Tensor<T> fed = ffn_.forward(pass.rows, normed_h, ffn ? &ffn->ffn : nullptr);
+    if (kept && ffn_again_) kept->ffn_norm.x = h;
     x = add_residual(h, drop(pass, ".ffn", fed));
     return kept;
+  }
+
+  bool recomputes() const override { return attention_again_ || ffn_again_; }
+  void recompute(const PlannedPass<T>& pass, Kept& base) override {
+    auto& kept = static_cast<KeptTensors&>(base);
+    if (attention_again_) {
+      const Tensor<T> x = kept.attention_norm.x;
+      attention_.forward(pass.rows, attention_norm_.forward(x, &kept.attention_norm), nullptr, &kept.attention);
+    }
+    if (ffn_again_) {
+      const Tensor<T> h = kept.ffn_norm.x;
+      ffn_.forward(pass.rows, ffn_norm_.forward(h, &kept.ffn_norm), &kept.ffn);
+    }
   }
 
   void backward_input(const PlannedPass<T>& pass, Kept& base, Tensor<T>& dx) override {
@@ -83,6 +116,13 @@ class Block : public CachedUnit<T> {
     };
   }
 
+  // Whether the deck asks for this sublayer, where the block is not run again as a whole.
+  static bool runs_again(const Deck& deck, Index layer, const std::string& sublayer) {
+    return keeping_of_units(deck)[static_cast<std::size_t>(layer) + 1] != Keeping::recompute &&
+           recomputes_sublayer(deck.parallel.activations, sublayer);
+  }
+  static Index uses(const LayerContext<T>& context) { return static_cast<Index>(context.gathers.size()); }
+
   Tensor<T> drop(const PlannedPass<T>& pass, const char* where, const Tensor<T>& x) const {
     return apply_dropout(context_, pass, this->name() + where, model_.dropout, model_.hidden, model_.sequence, x);
   }
@@ -96,9 +136,12 @@ class Block : public CachedUnit<T> {
   LayerContext<T> context_;
   ModelDeck model_;
   Index layer_;
+  bool attention_again_, ffn_again_;
   Norm<T> attention_norm_;
+  Index attention_use_;  // its first in the queue of gathers
   Attention<T> attention_;
   Norm<T> ffn_norm_;
+  Index ffn_use_;
   FeedForward<T> ffn_;
 };
 

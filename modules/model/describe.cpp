@@ -241,13 +241,16 @@ bool is_experts_of(const LayerCost& layer, const Range& units) {
 
 }  // namespace
 
-std::int64_t activation_bytes(const Deck& deck, const Graph& graph, const Coordinates& here, const Range& units,
+std::int64_t activation_bytes(const Deck& deck, const Graph& graph, const Coordinates& here, std::int64_t unit,
                               KeptFor what) {
   const ElementSizes bytes = element_sizes(deck.precision);
   const DenseShape& dense = deck.parallel.dense;
-  KeptElements kept = kept_elements(deck, here, deck.batch.micro, units, what);
+  KeptElements kept = kept_elements(deck, here, deck.batch.micro, unit, what);
+  const bool left_out =
+      what == KeptFor::backward && (recomputes_sublayer(deck.parallel.activations, "ffn") ||
+                                    keeping_of_units(deck)[static_cast<std::size_t>(unit)] == Keeping::recompute);
   for (const LayerCost& layer : graph.layers) {
-    if (!is_experts_of(layer, units)) continue;
+    if (left_out || what == KeptFor::gradient || !is_experts_of(layer, {unit, unit + 1})) continue;
     const std::int64_t tokens = deck.batch.micro * graph.tokens_per_sample;
     kept.compute += tokens * (ceil_divide(layer.kept_stream, dense.col) + ceil_divide(layer.kept_features, dense.row));
     kept.accumulate += tokens * layer.kept_statistics;
@@ -283,9 +286,11 @@ MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordin
 }
 
 MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordinates& here) {
-  const StagePart whole = whole_model(deck.model);
-  return memory_of_rank(deck, graph, here, whole,
-                        activation_bytes(deck, graph, here, whole.chunks.front(), KeptFor::backward));
+  std::int64_t activations = 0;
+  for (std::int64_t unit = 0; unit < unit_count(deck.model); ++unit) {
+    activations += activation_bytes(deck, graph, here, unit, KeptFor::backward);
+  }
+  return memory_of_rank(deck, graph, here, whole_model(deck.model), activations);
 }
 
 // The first place on an axis has the longest parts, but for tokens under depth_splits: sequence.

@@ -31,10 +31,10 @@ struct MemoryPerRank {
 // `optimizer`. `here`: depth, row and col matter. `activations`: at their peak, by the schedule.
 MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordinates& here, const StagePart& part,
                              std::int64_t activations);
-// What these units keep of one micro-batch.
-std::int64_t activation_bytes(const Deck& deck, const Graph& graph, const Coordinates& here, const Range& units,
+// What a unit holds of one micro-batch.
+std::int64_t activation_bytes(const Deck& deck, const Graph& graph, const Coordinates& here, std::int64_t unit,
                               KeptFor what);
-// With one stage, micro-batches one after the other.
+// With one stage, micro-batches one after the other: what waits for the backward.
 MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordinates& here);
 MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph);  // of the rank that has most
 // The places in a stage's grid among which the one is that has most.

@@ -41,6 +41,7 @@ class EmbeddingUnit : public Unit<T> {
  public:
   struct KeptTensors : Kept {
     Tensor<T> dy;
+    void hold(HeldBlocks& blocks) override { dy.hold(blocks); }
   };
 
   EmbeddingUnit(const LayerContext<T>& context, const Deck& deck, std::shared_ptr<Weight<T>> table)
@@ -62,7 +63,7 @@ class EmbeddingUnit : public Unit<T> {
     x = tokens_.forward(pass.batch->ids, over_row.get());
     if (positions_) positions_->forward(pass.rows.stream, x);
     x = apply_dropout(context_, pass, "embedding", model_.dropout, model_.hidden, model_.sequence, x);
-    return pass.training ? std::make_unique<KeptTensors>() : nullptr;
+    return pass.keeps() ? std::make_unique<KeptTensors>() : nullptr;
   }
 
   void backward_input(const PlannedPass<T>& pass, Kept& kept, Tensor<T>& dx) override {

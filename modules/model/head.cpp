@@ -30,6 +30,11 @@ class Head : public HeadUnit<T> {
     typename Norm<T>::Kept norm;
     typename Linear<T>::Kept projection;
     typename Loss<T>::Kept loss;
+    void hold(HeldBlocks& blocks) override {
+      norm.hold(blocks);
+      projection.hold(blocks);
+      loss.hold(blocks);
+    }
   };
 
   Head(const LayerContext<T>& context, const Deck& deck, std::shared_ptr<Weight<T>> table)
@@ -47,7 +52,7 @@ class Head : public HeadUnit<T> {
   Index input_cols() const override { return projection_.weight()->cols(); }
 
   std::unique_ptr<Kept> forward(const PlannedPass<T>& pass, Tensor<T>& x, LossSum& loss) override {
-    auto kept = pass.training ? std::make_unique<KeptTensors>() : nullptr;
+    auto kept = pass.keeps() ? std::make_unique<KeptTensors>() : nullptr;
     if (norm_) x = norm_->forward(x, kept ? &kept->norm : nullptr);
     const auto over_row = pass.rows.over_row(context_, x.cols());
     const Tensor<T> logits = projection_.forward(x, kept ? &kept->projection : nullptr, {over_row.get(), nullptr});

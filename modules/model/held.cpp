@@ -118,6 +118,10 @@ void unit_parameters(Groups& groups, std::int64_t unit) {
 
 // --- activations ---
 
+bool is_block(const ModelDeck& model, std::int64_t unit) {
+  return model.kind == ModelKind::transformer && unit > 0 && unit + 1 < unit_count(model);
+}
+
 // The rows of a micro-batch on this rank, as layers/rows.hpp plans them.
 struct RowCounts {
   std::int64_t tokens = 0;         // of a sequence, of this rank's coordinate
@@ -146,7 +150,7 @@ struct Kept {
   std::int64_t sequences;
   RowCounts rows;
   bool for_weights;  // each layer its input and its output's gradient
-  KeptElements elements;
+  KeptElements elements = {};
 
   void norm() {
     const bool layer = held.model.norm == NormKind::layer;
@@ -216,6 +220,53 @@ struct Kept {
       if (!has_experts(model, number - 1)) feed_forward();
     }
   }
+  // The input of a unit, of which a first one has none of its own; where it recomputes that is all it keeps.
+  void input(std::int64_t number) {
+    const ModelDeck& model = held.model;
+    if (model.kind == ModelKind::mlp) {
+      const auto layer = static_cast<std::size_t>(number);
+      if (number > 0) elements.compute += coordinate() * held.over(axis_of_width(layer), model.widths[layer]);
+    } else if (number > 0) {
+      elements.compute += (model.kind == ModelKind::residual ? coordinate() : stream()) * held.width;
+    }
+  }
+  // A block of which sublayers are run again: of those, what their norm reads.
+  void block_at_rest(std::int64_t number) {
+    const ActivationsDeck& activations = held.deck.parallel.activations;
+    const auto sublayer = [&](const char* name, const auto& whole) {
+      if (recomputes_sublayer(activations, name)) {
+        elements.compute += stream() * held.width;
+      } else {
+        norm();
+        whole();
+      }
+    };
+    sublayer("attention", [&] { attention(); });
+    sublayer("ffn", [&] {
+      if (!has_experts(held.model, number - 1)) feed_forward();
+    });
+  }
+  // Between forward and backward, by the deck's flags.
+  void at_rest(std::int64_t number, Keeping keeping) {
+    if (keeping == Keeping::recompute) {
+      input(number);
+    } else if (is_block(held.model, number)) {
+      block_at_rest(number);
+    } else {
+      unit(number);
+    }
+  }
+  // The gradient of a unit's output.
+  void gradient(std::int64_t number) {
+    const ModelDeck& model = held.model;
+    if (number + 1 == unit_count(model)) return;
+    if (model.kind == ModelKind::mlp) {
+      const auto outputs = static_cast<std::size_t>(number) + 1;
+      elements.compute += coordinate() * held.over(axis_of_width(outputs), model.widths[outputs]);
+    } else {
+      elements.compute += (model.kind == ModelKind::residual ? coordinate() : stream()) * held.width;
+    }
+  }
   std::int64_t coordinate() const { return sequences * rows.tokens; }
   std::int64_t stream() const { return sequences * rows.stream_tokens; }
 };
@@ -246,11 +297,21 @@ HeldGroups held_parameters(const Deck& deck, const Coordinates& here, const Stag
   return groups.elements;
 }
 
-KeptElements kept_elements(const Deck& deck, const Coordinates& here, std::int64_t sequences, const Range& units,
+bool runs_again(const Deck& deck, std::int64_t unit, Keeping keeping) {
+  return keeping == Keeping::recompute || (is_block(deck.model, unit) && !deck.parallel.activations.sublayers.empty());
+}
+
+KeptElements kept_elements(const Deck& deck, const Coordinates& here, std::int64_t sequences, std::int64_t unit,
                            KeptFor what) {
   const Held held(deck, here);
-  Kept kept{held, sequences, count_rows(held), what == KeptFor::weights, {}};
-  for (std::int64_t unit = units.begin; unit < units.end; ++unit) kept.unit(unit);
+  Kept kept{held, sequences, count_rows(held), what == KeptFor::weights};
+  if (what == KeptFor::backward) {
+    kept.at_rest(unit, keeping_of_units(deck)[static_cast<std::size_t>(unit)]);
+  } else if (what == KeptFor::gradient) {
+    kept.gradient(unit);
+  } else {
+    kept.unit(unit);
+  }
   return kept.elements;
 }
 

@@ -20,14 +20,20 @@ bool has_experts(const ModelDeck& model, std::int64_t layer);
 using HeldGroups = std::map<std::pair<int, GroupKey>, std::int64_t>;
 HeldGroups held_parameters(const Deck& deck, const Coordinates& here, const StagePart& part);
 
-// Elements that some units keep of a micro-batch of `sequences` sequences (samples): from the forward pass to the input
-// gradient, and, where the schedule runs weight gradients by themselves, from then to those.
-enum class KeptFor { backward, weights };
+// Whether a part of a unit runs forward again before its backward.
+bool runs_again(const Deck& deck, std::int64_t unit, Keeping keeping);
+
+// Elements that a unit holds of a micro-batch of `sequences` sequences (samples):
+//   backward  from the forward pass to the backward, by parallel.activations
+//   whole     all that its backward reads: once what was left out has been computed again
+//   weights   where the schedule runs weight gradients by themselves: from the input gradient to those
+//   gradient  that of its output, where a unit follows
+enum class KeptFor { backward, whole, weights, gradient };
 struct KeptElements {
   std::int64_t compute = 0;     // of the compute type: activations
   std::int64_t accumulate = 0;  // of the accumulate type: statistics of norms, attention and the loss
 };
-KeptElements kept_elements(const Deck& deck, const Coordinates& here, std::int64_t sequences, const Range& units,
+KeptElements kept_elements(const Deck& deck, const Coordinates& here, std::int64_t sequences, std::int64_t unit,
                            KeptFor what);
 
 }  // namespace fourfold

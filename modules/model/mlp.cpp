@@ -52,6 +52,11 @@ class MlpUnit : public Unit<T> {
     typename Linear<T>::Kept linear;
     Tensor<T> before;  // the activation's input
     typename Loss<T>::Kept loss;
+    void hold(HeldBlocks& blocks) override {
+      linear.hold(blocks);
+      before.hold(blocks);
+      loss.hold(blocks);
+    }
   };
 
   MlpUnit(const LayerContext<T>& context, const Deck& deck, std::size_t layer)
@@ -71,7 +76,7 @@ class MlpUnit : public Unit<T> {
   Index input_cols() const override { return first_ ? 0 : linear_.weight()->cols(); }
 
   std::unique_ptr<Kept> forward(const PlannedPass<T>& pass, Tensor<T>& x, LossSum& loss) override {
-    auto kept = pass.training ? std::make_unique<KeptTensors>() : nullptr;
+    auto kept = pass.keeps() ? std::make_unique<KeptTensors>() : nullptr;
     if (first_) x = held_inputs(context_, pass.batch->inputs);
     x = linear_.forward(x, kept ? &kept->linear : nullptr);
     if (last_) {

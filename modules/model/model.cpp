@@ -1,5 +1,7 @@
 #include "model/model.hpp"
 
+#include <utility>
+
 #include "base/error.hpp"
 #include "base/snap.hpp"
 #include "base/trace.hpp"
@@ -49,31 +51,35 @@ void Model<T>::build(const StagePart& part) {
   const ModelDeck& model = deck_.model;
   const Index head = unit_count(model) - 1;
   const bool has_table = model.kind == ModelKind::transformer || model.kind == ModelKind::embedding;
+  const std::vector<Keeping> keeping = keeping_of_units(deck_);
   std::shared_ptr<Weight<T>> table;
   GatherQueue<T> none;
   for (std::size_t c = 0; c < part.chunks.size(); ++c) {
     Chunk& chunk = chunks_.emplace_back(LayerContext<T>{comms_, pool_, store_, options_, deferred_, none});
-    const LayerContext<T>& context = chunk.context;
     for (Index unit = part.chunks[c].begin; unit < part.chunks[c].end; ++unit) {
       const bool tied_head = has_table && model.tie_embeddings && unit == head;
       if (has_table && (unit == 0 || (tied_head && !table))) {
         store_.begin(0, shares_table(model, part.chunks[c]) ? kSharedChunk : static_cast<int>(c));
-        table = make_embedding_table(context, deck_, part);
+        table = make_embedding_table(chunk.context, deck_, part);
       }
       store_.begin(unit, static_cast<int>(c));
-      if (model.kind == ModelKind::mlp) {
-        chunk.units.push_back(make_mlp_unit(context, deck_, unit));
-      } else if (model.kind == ModelKind::residual) {
-        chunk.units.push_back(make_residual_unit(context, deck_, unit));
-      } else if (unit == 0) {
-        chunk.units.push_back(make_embedding_unit(context, deck_, table));
-      } else if (unit == head) {
-        chunk.units.push_back(make_head(context, deck_, tied_head ? table : nullptr));
-      } else {
-        chunk.units.push_back(make_block(context, deck_, unit - 1));
-      }
+      const std::size_t first_use = chunk.gathers.size();
+      chunk.units.push_back(make_unit(chunk.context, unit, unit == 0 || tied_head ? table : nullptr));
+      chunk.keeping.push_back(keeping[static_cast<std::size_t>(unit)]);
+      const Range uses{static_cast<Index>(first_use), static_cast<Index>(chunk.gathers.size())};
+      if (chunk.keeping.back() == Keeping::recompute) chunk.gathers.add_recompute(uses, uses);
     }
   }
+}
+
+template <class T>
+std::unique_ptr<Unit<T>> Model<T>::make_unit(const LayerContext<T>& context, Index unit,
+                                             std::shared_ptr<Weight<T>> table) const {
+  if (deck_.model.kind == ModelKind::mlp) return make_mlp_unit(context, deck_, unit);
+  if (deck_.model.kind == ModelKind::residual) return make_residual_unit(context, deck_, unit);
+  if (unit == 0) return make_embedding_unit(context, deck_, std::move(table));
+  if (unit + 1 == unit_count(deck_.model)) return make_head(context, deck_, std::move(table));
+  return make_block(context, deck_, unit - 1);
 }
 
 template <class T>
@@ -98,12 +104,45 @@ Index Model<T>::stream_rows(const Pass<T>& pass) const {
 template <class T>
 Tensor<T> Model<T>::forward(int chunk, const Pass<T>& given, Tensor<T> x, Activations<T>& kept, LossSum& loss) {
   const PlannedPass<T> pass = plan(given);
+  PlannedPass<T> without_keeping = pass;
+  without_keeping.keep = false;
   kept.units.clear();
-  for (const auto& unit : at(chunk).units) {
-    const TraceScope scope(comms_.world().trace(), unit->name(), "forward");
-    kept.units.push_back(unit->forward(pass, x, loss));
+  for (std::size_t i = 0; i < at(chunk).units.size(); ++i) {
+    Unit<T>& unit = *at(chunk).units[i];
+    const TraceScope scope(comms_.world().trace(), unit.name(), "forward");
+    typename Activations<T>::OfUnit& entry = kept.units.emplace_back();
+    const bool again = pass.training && at(chunk).keeping[i] == Keeping::recompute;
+    if (again) entry.input = x;
+    entry.kept = unit.forward(again ? without_keeping : pass, x, loss);
   }
   return x;
+}
+
+template <class T>
+void Model<T>::recompute(Chunk& chunk, std::size_t i, const PlannedPass<T>& pass,
+                         typename Activations<T>::OfUnit& entry) {
+  Unit<T>& unit = *chunk.units[i];
+  if (chunk.keeping[i] != Keeping::recompute && !unit.recomputes()) return;
+  const TraceScope scope(comms_.world().trace(), unit.name() + " recompute", "recompute");
+  const typename GatherQueue<T>::Again again(chunk.gathers);
+  if (chunk.keeping[i] == Keeping::recompute) {
+    LossSum counted_already;
+    Tensor<T> x = std::exchange(entry.input, {});
+    entry.kept = unit.forward(pass, x, counted_already);
+  } else {
+    unit.recompute(pass, *entry.kept);
+  }
+}
+
+template <class T>
+HeldBlocks Model<T>::offloaded(int chunk, Activations<T>& kept) const {
+  HeldBlocks blocks;
+  for (std::size_t i = 0; i < kept.units.size(); ++i) {
+    if (at(chunk).keeping[i] == Keeping::offload) kept.units[i].kept->hold(blocks);
+  }
+  // What a batch holds anyway stays.
+  std::erase_if(blocks, [](const HeldBlock& block) { return Pool::tag_of(*block.handle) != MemoryTag::activations; });
+  return blocks;
 }
 
 template <class T>
@@ -114,9 +153,10 @@ Tensor<T> Model<T>::backward(int chunk, const Pass<T>& given, Activations<T>& ke
   deferred_.keep_weights_apart(false);
   for (std::size_t i = units.size(); i-- > 0;) {
     const TraceScope scope(comms_.world().trace(), units[i]->name(), "backward");
-    units[i]->backward_input(pass, *kept.units[i], dx);
-    units[i]->backward_weight(pass, *kept.units[i]);
-    kept.units[i].reset();
+    recompute(at(chunk), i, pass, kept.units[i]);
+    units[i]->backward_input(pass, *kept.units[i].kept, dx);
+    units[i]->backward_weight(pass, *kept.units[i].kept);
+    kept.units[i].kept.reset();
   }
   deferred_.finish();
   kept.units.clear();
@@ -131,7 +171,8 @@ Tensor<T> Model<T>::backward_input(int chunk, const Pass<T>& given, Activations<
   deferred_.keep_weights_apart(true);
   for (std::size_t i = units.size(); i-- > 0;) {
     const TraceScope scope(comms_.world().trace(), units[i]->name(), "backward");
-    units[i]->backward_input(pass, *kept.units[i], dx);
+    recompute(at(chunk), i, pass, kept.units[i]);
+    units[i]->backward_input(pass, *kept.units[i].kept, dx);
   }
   return dx;
 }
@@ -143,8 +184,8 @@ void Model<T>::backward_weight(int chunk, const Pass<T>& given, Activations<T>& 
   FOURFOLD_ASSERT(kept.units.size() == units.size(), "weight gradients follow those of the inputs");
   for (std::size_t i = units.size(); i-- > 0;) {
     const TraceScope scope(comms_.world().trace(), units[i]->name(), "weight gradient");
-    units[i]->backward_weight(pass, *kept.units[i]);
-    kept.units[i].reset();
+    units[i]->backward_weight(pass, *kept.units[i].kept);
+    kept.units[i].kept.reset();
   }
   deferred_.finish();
   kept.units.clear();

@@ -11,15 +11,21 @@
 #include "deck/deck.hpp"
 #include "layers/pass.hpp"
 #include "layers/unit.hpp"
+#include "layers/weight.hpp"
 #include "model/stage_part.hpp"
 #include "tensor/param.hpp"
 
 namespace fourfold {
 
-// What a micro-batch keeps of a chunk between forward and backward: one entry a unit.
+// What a micro-batch keeps of a chunk between forward and backward: one entry a unit. A unit that recomputes
+// (parallel.activations) has its input alone until its backward.
 template <class T>
 struct Activations {
-  std::vector<std::unique_ptr<Kept>> units;
+  struct OfUnit {
+    Tensor<T> input;
+    std::unique_ptr<Kept> kept;
+  };
+  std::vector<OfUnit> units;
 };
 
 template <class T>
@@ -47,6 +53,8 @@ class Model {
   // loss_scale x (sum of losses), and adds to every Param's grad, unit by unit from the last to the first; what a unit
   // kept is freed as soon as its weight gradients are made.
   Tensor<T> backward(int chunk, const Pass<T>& pass, Activations<T>& kept, Tensor<T> dx);
+  // What of a forward pass is to be away until the backward. Each block is held by `kept` alone.
+  HeldBlocks offloaded(int chunk, Activations<T>& kept) const;
   // The same in two halves.
   Tensor<T> backward_input(int chunk, const Pass<T>& pass, Activations<T>& kept, Tensor<T> dx);
   void backward_weight(int chunk, const Pass<T>& pass, Activations<T>& kept);
@@ -73,11 +81,16 @@ class Model {
     GatherQueue<T> gathers;
     LayerContext<T> context;
     std::vector<std::unique_ptr<Unit<T>>> units;
+    std::vector<Keeping> keeping;  // by unit
   };
   Chunk& at(int chunk) { return chunks_[static_cast<std::size_t>(chunk)]; }
   const Chunk& at(int chunk) const { return chunks_[static_cast<std::size_t>(chunk)]; }
   PlannedPass<T> plan(const Pass<T>& pass) const;
   void build(const StagePart& part);
+  std::unique_ptr<Unit<T>> make_unit(const LayerContext<T>& context, Index unit,
+                                     std::shared_ptr<Weight<T>> table) const;
+  // What forward did not keep of unit i, made again.
+  void recompute(Chunk& chunk, std::size_t i, const PlannedPass<T>& pass, typename Activations<T>::OfUnit& entry);
 
   Deck deck_;
   const GridComms& comms_;

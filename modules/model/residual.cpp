@@ -16,6 +16,10 @@ class ResidualUnit : public Unit<T> {
   struct KeptTensors : Kept {
     typename FeedForward<T>::Kept ffn;
     typename Loss<T>::Kept loss;
+    void hold(HeldBlocks& blocks) override {
+      ffn.hold(blocks);
+      loss.hold(blocks);
+    }
   };
 
   ResidualUnit(const LayerContext<T>& context, const Deck& deck, Index layer)
@@ -38,7 +42,7 @@ class ResidualUnit : public Unit<T> {
   Index input_cols() const override { return first_ ? 0 : ffn_.input_cols(); }
 
   std::unique_ptr<Kept> forward(const PlannedPass<T>& pass, Tensor<T>& x, LossSum& loss) override {
-    auto kept = pass.training ? std::make_unique<KeptTensors>() : nullptr;
+    auto kept = pass.keeps() ? std::make_unique<KeptTensors>() : nullptr;
     const Tensor<T> h = first_ ? held_inputs(context_, pass.batch->inputs) : x;
     x = ffn_.forward(pass.rows, h, kept ? &kept->ffn : nullptr);
     kernels::add<T>(Space(), h.vector(), x.vector());

@@ -53,6 +53,7 @@ ScheduleReport check_schedule(const Schedule& schedule, const ActivationLimits& 
     if (limits.chunks.empty()) continue;
     const PeakBytes bytes = peak_bytes(schedule.list(stage), limits.chunks);
     report.peak_bytes.push_back(bytes.most);
+    report.peak_away.push_back(bytes.away);
     if (!limits.most.empty() && bytes.most > limits.most[s]) {
       report.faults.push_back(place_of(schedule, stage, bytes.at) + " makes " + std::to_string(bytes.most) +
                               " bytes of activations, but " + std::to_string(limits.most[s]) + " are declared");

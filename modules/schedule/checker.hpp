@@ -14,13 +14,14 @@
 
 namespace fourfold {
 
-// Bytes on one rank of what a chunk keeps of one micro-batch. Layers that recompute keep their inputs; they count the
-// rest in backward_extra.
+// Bytes on one rank of what a chunk keeps of one micro-batch. Layers that recompute keep their inputs; what the most is
+// while one of them has run again stands in the extras.
 struct ActivationBytes {
   std::int64_t kept = 0;             // from the forward's start to the input gradient's end; offloaded ones included
   std::int64_t kept_for_weight = 0;  // from then to the weight gradient's end (whole backward: never counted)
   std::int64_t offloaded = 0;        // of kept: away between offload and load
-  std::int64_t backward_extra = 0;   // while the backward (or input gradient) runs
+  std::int64_t backward_extra = 0;   // beside kept, while the whole backward runs
+  std::int64_t input_extra = 0;      // while the input gradient runs by itself
 };
 
 struct ActivationLimits {
@@ -33,6 +34,7 @@ struct ScheduleReport {
   std::vector<int> in_flight;            // by stage: the most activation sets at once
   std::vector<int> receives;             // by stage: the most receives that are posted and not yet used
   std::vector<std::int64_t> peak_bytes;  // by stage, where bytes are given
+  std::vector<std::int64_t> peak_away;   // the same: the most bytes offloaded at once
 };
 
 // The predictions are empty where the lists cannot run.

@@ -124,13 +124,16 @@ PeakSets peak_sets(const std::vector<StageOperation>& list) {
 
 PeakBytes peak_bytes(const std::vector<StageOperation>& list, const std::vector<ActivationBytes>& chunks) {
   PeakBytes peak;
-  std::int64_t live = 0;
+  std::int64_t live = 0, away = 0;
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (list[i].chunk < 0) continue;
     const ActivationBytes& bytes = chunks[static_cast<std::size_t>(list[i].chunk)];
     const auto hold = [&](std::int64_t more) {
       live += more;
-      if (live > peak.most) peak = {live, i};
+      if (live > peak.most) {
+        peak.most = live;
+        peak.at = i;
+      }
     };
     switch (list[i].kind) {
       case Kind::forward:
@@ -141,17 +144,20 @@ PeakBytes peak_bytes(const std::vector<StageOperation>& list, const std::vector<
         hold(-bytes.backward_extra - bytes.kept);
         break;
       case Kind::backward_input:
-        hold(bytes.backward_extra);
-        hold(bytes.kept_for_weight - bytes.backward_extra - bytes.kept);
+        hold(bytes.input_extra);
+        hold(bytes.kept_for_weight - bytes.input_extra - bytes.kept);
         break;
       case Kind::backward_weight:
         hold(-bytes.kept_for_weight);
         break;
       case Kind::offload:
         hold(-bytes.offloaded);
+        away += bytes.offloaded;
+        peak.away = std::max(peak.away, away);
         break;
       case Kind::load:
         hold(bytes.offloaded);
+        away -= bytes.offloaded;
         break;
       default:
         break;

@@ -39,6 +39,7 @@ PeakSets peak_sets(const std::vector<StageOperation>& list);
 struct PeakBytes {
   std::int64_t most = 0;
   std::size_t at = 0;
+  std::int64_t away = 0;  // the most that is offloaded at once
 };
 PeakBytes peak_bytes(const std::vector<StageOperation>& list, const std::vector<ActivationBytes>& chunks);
 

@@ -1,6 +1,7 @@
 #include "schedule/transfers.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -75,6 +76,27 @@ bool same_run(const StageOperation& a, const StageOperation& b) {
   return a.chunk == b.chunk && is_backward(a.kind) == is_backward(b.kind);
 }
 
+// Takes out what would come back before anything else is computed.
+void drop_idle_moves(std::vector<StageOperation>& list) {
+  std::vector<StageOperation> fewer;
+  for (const StageOperation& operation : list) {
+    if (operation.kind == OperationKind::load) {
+      auto last = fewer.rbegin();
+      while (last != fewer.rend() && !is_compute(last->kind) &&
+             !(last->kind == OperationKind::offload && last->chunk == operation.chunk &&
+               last->micro_batch == operation.micro_batch)) {
+        ++last;
+      }
+      if (last != fewer.rend() && last->kind == OperationKind::offload) {
+        fewer.erase(std::next(last).base());
+        continue;
+      }
+    }
+    fewer.push_back(operation);
+  }
+  list = std::move(fewer);
+}
+
 }  // namespace
 
 void complete(Schedule& schedule, bool gather_once) {
@@ -147,6 +169,7 @@ void add_offload(Schedule& schedule, const std::vector<bool>& chunks, int ahead)
       }
     }
     std::reverse(list.begin(), list.end());
+    drop_idle_moves(list);
   }
 }
 

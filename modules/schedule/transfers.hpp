@@ -18,7 +18,7 @@ namespace fourfold {
 void complete(Schedule& schedule, bool gather_once);
 
 // Adds offload after the forwards and load `ahead` computing operations before the backwards (at least one) of the
-// chunks that `chunks` names by true. One entry a chunk.
+// chunks that `chunks` names by true, one entry a chunk; not where nothing would be computed in between.
 void add_offload(Schedule& schedule, const std::vector<bool>& chunks, int ahead);
 
 }  // namespace fourfold

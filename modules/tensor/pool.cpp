@@ -27,6 +27,31 @@ struct Pool::State {
   std::int64_t allocations = 0;
 };
 
+struct Pool::GiveBack {
+  std::shared_ptr<State> state;
+  MemoryTag tag;
+  std::int64_t bytes;
+  std::shared_ptr<std::byte> block;
+  void operator()(std::byte*) const {
+    state->ledger.remove(tag, bytes);
+    state->free[bytes].push_back(block);
+  }
+};
+
+void Pool::relabel(const std::shared_ptr<std::byte>& block, MemoryTag tag) {
+  auto* back = std::get_deleter<GiveBack>(block);
+  FOURFOLD_ASSERT(back != nullptr, "the block is of a pool");
+  back->state->ledger.remove(back->tag, back->bytes);
+  back->tag = tag;
+  back->state->ledger.add(tag, back->bytes);
+}
+
+MemoryTag Pool::tag_of(const std::shared_ptr<std::byte>& block) {
+  const auto* back = std::get_deleter<GiveBack>(block);
+  FOURFOLD_ASSERT(back != nullptr, "the block is of a pool");
+  return back->tag;
+}
+
 Pool::Pool(MemoryLedger& ledger, Source source) : state_(std::make_shared<State>(ledger, std::move(source))) {}
 
 void Pool::set_source(Source source) {
@@ -71,11 +96,7 @@ std::shared_ptr<std::byte> Pool::take(MemoryTag tag, std::int64_t bytes) {
                     std::byte{0xff});  // a NaN in every floating-point type
 #endif
   state_->ledger.add(tag, bytes);
-  auto give_back = [state = state_, tag, bytes, block](std::byte*) {
-    state->ledger.remove(tag, bytes);
-    state->free[bytes].push_back(block);
-  };
-  return std::shared_ptr<std::byte>(block.get(), std::move(give_back));
+  return std::shared_ptr<std::byte>(block.get(), GiveBack{state_, tag, bytes, block});
 }
 
 }  // namespace fourfold

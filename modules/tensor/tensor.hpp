@@ -31,13 +31,25 @@ class Pool {
   // Contents are what was there (NaN in poisoned builds). Errors: fail_one (error) with what is live per tag.
   std::shared_ptr<std::byte> take(MemoryTag tag, std::int64_t bytes);
 
+  // What a block is recorded under from now on, and what it is.
+  static void relabel(const std::shared_ptr<std::byte>& block, MemoryTag tag);
+  static MemoryTag tag_of(const std::shared_ptr<std::byte>& block);
+
   std::int64_t allocations() const;  // new blocks: constant in a steady loop
   MemoryLedger& ledger() const;
 
  private:
   struct State;
+  struct GiveBack;
   std::shared_ptr<State> state_;
 };
+
+// A handle on a block that somebody holds, to be emptied and filled again (offload).
+struct HeldBlock {
+  std::shared_ptr<std::byte>* handle = nullptr;
+  std::int64_t bytes = 0;
+};
+using HeldBlocks = std::vector<HeldBlock>;
 
 template <class T>
 class Tensor {
@@ -52,6 +64,10 @@ class Tensor {
   T* data() const { return reinterpret_cast<T*>(block_.get()); }
   kernels::Matrix<T> matrix() const { return kernels::Matrix<T>(data(), rows_, cols_); }
   kernels::Vector<T> vector() const { return kernels::Vector<T>(data(), size()); }
+  // Adds its block, if it has one.
+  void hold(HeldBlocks& blocks) {
+    if (block_) blocks.push_back({&block_, size() * static_cast<Index>(sizeof(T))});
+  }
 
  private:
   std::shared_ptr<std::byte> block_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "checkpoint/stage.hpp"
 #include "comm/launch.hpp"
 #include "kernels/vector.hpp"
 #include "tensor/number.hpp"
@@ -108,12 +109,34 @@ void Interpreter<T>::operate(Run& run, const StageOperation& operation) {
       }
       run.sent.clear();
       FOURFOLD_ASSERT(run.parcels.empty() && run.sets.empty(), "a step leaves nothing behind");
-      return;
+      return end_offloads(run);
     case OperationKind::offload:
     case OperationKind::load:
-      break;
+      return move_away_or_back(run, operation);
   }
-  assertion_failed("operation.kind", __FILE__, __LINE__, "nothing asks for " + name_of(run.schedule, operation));
+}
+
+template <class T>
+void Interpreter<T>::move_away_or_back(Run& run, const StageOperation& operation) {
+  FOURFOLD_ASSERT(run.work.offload != nullptr, "there is a place for what is offloaded");
+  const TraceScope scope(trace_, name_of(run.schedule, operation), "offload");
+  Set& set = run.sets.at({operation.chunk, operation.micro_batch});
+  if (operation.kind == OperationKind::load) return run.work.offload->load(set.away);
+  set.away = run.work.offload->start(model_.offloaded(local_chunk(run.schedule, operation.chunk), set.kept));
+}
+
+// A disk that fails is told by all ranks together, before any weight changes.
+template <class T>
+void Interpreter<T>::end_offloads(Run& run) {
+  Offload* offload = run.work.offload;
+  if (offload == nullptr) return;
+  offload->settle();
+  checkpoint::run_stage(comms_.world(),
+                        "step " + std::to_string(run.work.pass.step) +
+                            ": activations could not be offloaded (parallel.activations), no weight was changed",
+                        [&] {
+                          if (!offload->fault().empty()) fail_one(ExitCode::storage, offload->fault());
+                        });
 }
 
 template <class T>
@@ -166,6 +189,10 @@ void Interpreter<T>::backward(Run& run, const StageOperation& operation) {
   const auto set = run.sets.find({chunk, operation.micro_batch});
   FOURFOLD_ASSERT(set != run.sets.end(), "a checked schedule runs forward before backward");
   Activations<T>& kept = set->second.kept;
+  if (!set->second.away.parts.empty()) {
+    const TraceScope wait(trace_, "wait for a load", "offload");
+    run.work.offload->finish(set->second.away);
+  }
   if (makes_gradient(operation.kind)) {
     Tensor<T> dx;
     if (chunk + 1 < run.schedule.chunks()) dx = take(run, {Way::gradient, chunk, operation.micro_batch});

@@ -17,6 +17,7 @@
 #include "deck/deck.hpp"
 #include "model/model.hpp"
 #include "schedule/schedule.hpp"
+#include "tensor/offload.hpp"
 #include "train/hand_off.hpp"
 
 namespace fourfold {
@@ -30,6 +31,7 @@ class Interpreter {
     std::function<MicroBatch<T>(int micro_batch)> load;         // as this stage needs it
     std::function<void(int chunk)> gradients;                   // of a chunk of the stage: they are complete
     std::function<void(const StageOperation& operation)> done;  // after each operation; may be empty
+    Offload* offload = nullptr;                                 // where a stage of the schedule offloads
   };
 
   // Keeps references, to the deck too. `cuts`: the units of each chunk of the pipeline.
@@ -37,6 +39,7 @@ class Interpreter {
               Trace& trace);
 
   // This stage's list. The sum of losses is of the last stage; on others it is empty. Collective over the stages.
+  // Errors: Error (storage, all ranks) at the step, where something could not be offloaded: its gradients mean nothing.
   LossSum run(const Schedule& schedule, const Work& work);
 
  private:
@@ -48,6 +51,7 @@ class Interpreter {
   };
   struct Set {  // of a chunk and a micro-batch
     Activations<T> kept;
+    Offload::Set away;  // of kept: what is not here, or on its way
   };
   struct Loaded {
     MicroBatch<T> batch;
@@ -61,6 +65,8 @@ class Interpreter {
   void backward(Run& run, const StageOperation& operation);
   void send(Run& run, const StageOperation& operation);
   void receive(Run& run, const StageOperation& operation);
+  void move_away_or_back(Run& run, const StageOperation& operation);
+  void end_offloads(Run& run);
   Pass<T> pass_of(Run& run, int micro_batch);
   void used(Run& run, int micro_batch);
   Tensor<T> take(Run& run, const Address& address);

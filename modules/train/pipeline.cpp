@@ -1,12 +1,16 @@
 #include "train/pipeline.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 #include "comm/grid_comms.hpp"
 #include "deck/derive.hpp"
 #include "schedule/checker.hpp"
 #include "schedule/transfers.hpp"
+#include "train/console.hpp"
 #include "train/hand_off.hpp"
 
 namespace fourfold {
@@ -18,6 +22,10 @@ StagePart PipelinePlan::part_of(int stage) const {
   part.tied_across_grids = tied_across_grids;
   part.first = stage == schedule.stage_of(0);
   return part;
+}
+
+bool PipelinePlan::any(const Range& cut, Keeping wanted) const {
+  return std::find(keeping.begin() + cut.begin, keeping.begin() + cut.end, wanted) != keeping.begin() + cut.end;
 }
 
 ScheduleRequest schedule_request(const Deck& deck) {
@@ -38,13 +46,18 @@ PipelinePlan plan_pipeline(const Deck& deck) {
   PipelinePlan plan;
   plan.units = model_units(describe(deck.model));
   plan.schedule = build_schedule(schedule_request(deck));
-  require_sound(plan.schedule);
   std::vector<std::int64_t> costs;
   for (const ModelUnit& unit : plan.units) costs.push_back(unit.flops.total());
   FOURFOLD_ASSERT(std::ssize(costs) == unit_count(deck.model), "the graph has the model's units");
   plan.cuts = deck.parallel.cuts.empty() || deck.parallel.schedule == "layered"
                   ? cut_by_cost(costs, plan.schedule.chunks())
                   : cut_by_counts(deck.parallel.cuts, std::ssize(costs));
+  plan.keeping = keeping_of_units(deck);
+  std::vector<bool> away;
+  for (const Range& units : plan.cuts) away.push_back(plan.any(units, Keeping::offload));
+  // The next set comes back while one backward runs.
+  if (plan.offloads()) add_offload(plan.schedule, away, 1);
+  require_sound(plan.schedule);
   if (deck.model.tie_embeddings) plan.tied_stage = plan.schedule.stage_of(plan.schedule.chunks() - 1);
   plan.tied_across_grids = plan.tied_stage > 0 && deck.parallel.grid(0) != deck.parallel.grid(plan.tied_stage);
   return plan;
@@ -106,22 +119,113 @@ std::vector<StageCrossing> stage_crossings(const Deck& deck, const PipelinePlan&
 
 namespace {
 
-// By stage: the peak of the activations at each stage's place in `places`.
-std::vector<std::int64_t> activation_peaks(const Deck& deck, const Graph& graph, const PipelinePlan& plan,
-                                           const std::vector<Coordinates>& places) {
+// Of one chunk. The extras: the most that is there when a unit has run again, beyond what the chunk keeps. The units
+// before it are as forward left them; those behind it are done with, or wait for their weight gradients.
+ActivationBytes chunk_bytes(const Deck& deck, const Graph& graph, const PipelinePlan& plan, const Coordinates& here,
+                            const Range& units) {
+  const auto of = [&](std::int64_t unit, KeptFor what) { return activation_bytes(deck, graph, here, unit, what); };
+  ActivationBytes bytes;
+  for (std::int64_t unit = units.begin; unit < units.end; ++unit) {
+    const std::int64_t kept = of(unit, KeptFor::backward);
+    bytes.kept += kept;
+    bytes.kept_for_weight += of(unit, KeptFor::weights);
+    if (plan.keeping[static_cast<std::size_t>(unit)] == Keeping::offload) bytes.offloaded += kept;
+  }
+  std::int64_t before = bytes.kept, behind = 0;
+  for (std::int64_t unit = units.end; unit-- > units.begin;) {
+    before -= of(unit, KeptFor::backward);
+    if (runs_again(deck, unit, plan.keeping[static_cast<std::size_t>(unit)])) {
+      const std::int64_t now = before + of(unit, KeptFor::whole) - bytes.kept;
+      const std::int64_t gradient = of(unit, KeptFor::gradient);
+      // What comes from another chunk is a buffer, but for a copy that the weight gradients want.
+      bytes.backward_extra = std::max(bytes.backward_extra, now + (unit + 1 < units.end ? gradient : 0));
+      bytes.input_extra = std::max(bytes.input_extra, now + behind + gradient);
+    }
+    behind += of(unit, KeptFor::weights);
+  }
+  return bytes;
+}
+
+// By stage, each at its place in `places`.
+ScheduleReport activation_report(const Deck& deck, const Graph& graph, const PipelinePlan& plan,
+                                 const std::vector<Coordinates>& places) {
   ActivationLimits limits;
   for (std::size_t chunk = 0; chunk < plan.cuts.size(); ++chunk) {
-    const Range& units = plan.cuts[chunk];
     const Coordinates& here = places[static_cast<std::size_t>(plan.schedule.stage_of(static_cast<int>(chunk)))];
-    const Deck own = deck_of_place(deck, here);
-    ActivationBytes& bytes = limits.chunks.emplace_back();
-    bytes.kept = activation_bytes(own, graph, here, units, KeptFor::backward);
-    bytes.kept_for_weight = activation_bytes(own, graph, here, units, KeptFor::weights);
+    limits.chunks.push_back(chunk_bytes(deck_of_place(deck, here), graph, plan, here, plan.cuts[chunk]));
   }
-  return check_schedule(plan.schedule, limits).peak_bytes;
+  return check_schedule(plan.schedule, limits);
+}
+
+// Of each stage those that may have most.
+std::vector<std::vector<Coordinates>> fullest_of_stages(const Deck& deck) {
+  std::vector<std::vector<Coordinates>> fullest;
+  for (int stage = 0; stage < deck.parallel.stages; ++stage) {
+    Coordinates here;
+    here.stage = stage;
+    fullest.push_back(fullest_places(deck_of_place(deck, here).parallel));
+    for (Coordinates& place : fullest.back()) place.stage = stage;
+  }
+  return fullest;
+}
+
+// "layers.0 to layers.3, head"
+std::string names_of(const PipelinePlan& plan, const std::vector<std::int64_t>& units) {
+  std::vector<std::string> runs;
+  const auto name = [&](std::size_t i) { return plan.units[static_cast<std::size_t>(units[i])].name; };
+  for (std::size_t i = 0; i < units.size();) {
+    std::size_t last = i;
+    while (last + 1 < units.size() && units[last + 1] == units[last] + 1) ++last;
+    runs.push_back(last > i ? fmt::format("{} to {}", name(i), name(last)) : name(i));
+    i = last + 1;
+  }
+  return fmt::format("{}", fmt::join(runs, ", "));
 }
 
 }  // namespace
+
+std::int64_t recompute_flops(const Deck& deck, const Graph& graph, const PipelinePlan& plan, const Range& units) {
+  const ActivationsDeck& activations = deck.parallel.activations;
+  std::int64_t flops = 0;
+  for (std::int64_t i = units.begin; i < units.end; ++i) {
+    const ModelUnit& unit = plan.units[static_cast<std::size_t>(i)];
+    const Keeping keeping = plan.keeping[static_cast<std::size_t>(i)];
+    if (!runs_again(deck, i, keeping)) continue;
+    for (std::int64_t l = unit.layers.begin; l < unit.layers.end; ++l) {
+      const LayerCost& layer = graph.layers[static_cast<std::size_t>(l)];
+      const char* sublayer = layer.kind == LayerKind::attention ? "attention" : "ffn";
+      if (keeping != Keeping::recompute && !recomputes_sublayer(activations, sublayer)) continue;
+      flops += 2 * layer.product_elements + layer.attention_flops;
+    }
+  }
+  return flops;
+}
+
+std::string activations_text(const Deck& deck, const Graph& graph, const PipelinePlan& plan) {
+  std::string text;
+  std::vector<Coordinates> places;
+  for (const auto& of_stage : fullest_of_stages(deck)) places.push_back(of_stage.front());
+  const ScheduleReport report = activation_report(deck, graph, plan, places);
+  for (int stage = 0; stage < plan.schedule.stages; ++stage) {
+    std::vector<std::string> parts;
+    for (const auto& [keeping, verb] : {std::pair{Keeping::keep, "keeps"}, std::pair{Keeping::recompute, "recomputes"},
+                                        std::pair{Keeping::offload, "offloads"}}) {
+      std::vector<std::int64_t> units;
+      for (const Range& chunk : plan.part_of(stage).chunks) {
+        for (std::int64_t unit = chunk.begin; unit < chunk.end; ++unit) {
+          if (plan.keeping[static_cast<std::size_t>(unit)] == keeping) units.push_back(unit);
+        }
+      }
+      if (!units.empty()) parts.push_back(fmt::format("{} {}", verb, names_of(plan, units)));
+    }
+    const auto s = static_cast<std::size_t>(stage);
+    parts.push_back(fmt::format("{} B at the peak", format_thousands(report.peak_bytes[s])));
+    if (report.peak_away[s] > 0)
+      parts.push_back(fmt::format("{} B away at once", format_thousands(report.peak_away[s])));
+    text += fmt::format("  stage {}: {}\n", stage, fmt::join(parts, "; "));
+  }
+  return text;
+}
 
 MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const PipelinePlan& plan, const Coordinates& here) {
   std::vector<Coordinates> places(static_cast<std::size_t>(plan.schedule.stages));
@@ -129,25 +233,18 @@ MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Pipelin
   const auto stage = static_cast<std::size_t>(here.stage);
   places[stage] = here;
   return memory_of_rank(deck_of_place(deck, here), graph, here, plan.part_of(here.stage),
-                        activation_peaks(deck, graph, plan, places)[stage]);
+                        activation_report(deck, graph, plan, places).peak_bytes[stage]);
 }
 
 MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph, const PipelinePlan& plan) {
-  // Of each stage those that may have most; one of each in a round.
-  std::vector<std::vector<Coordinates>> fullest;
-  std::size_t rounds = 0;
-  for (int stage = 0; stage < deck.parallel.stages; ++stage) {
-    Coordinates here;
-    here.stage = stage;
-    fullest.push_back(fullest_places(deck_of_place(deck, here).parallel));
-    for (Coordinates& place : fullest.back()) place.stage = stage;
-    rounds = std::max(rounds, fullest.back().size());
-  }
+  const std::vector<std::vector<Coordinates>> fullest = fullest_of_stages(deck);
+  std::size_t rounds = 0;  // of one place a stage
+  for (const auto& of_stage : fullest) rounds = std::max(rounds, of_stage.size());
   MemoryPerRank most;
   for (std::size_t round = 0; round < rounds; ++round) {
     std::vector<Coordinates> places;
     for (const auto& of_stage : fullest) places.push_back(of_stage[std::min(round, of_stage.size() - 1)]);
-    const std::vector<std::int64_t> peaks = activation_peaks(deck, graph, plan, places);
+    const std::vector<std::int64_t> peaks = activation_report(deck, graph, plan, places).peak_bytes;
     for (const Coordinates& here : places) {
       const MemoryPerRank memory = memory_of_rank(deck_of_place(deck, here), graph, here, plan.part_of(here.stage),
                                                   peaks[static_cast<std::size_t>(here.stage)]);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,10 @@ struct PipelinePlan {
   StagePart part_of(int stage) const;
   int tied_stage = 0;  // StagePart's
   bool tied_across_grids = false;
+  std::vector<Keeping> keeping;  // of the units' activations
+
+  bool any(const Range& cut, Keeping wanted) const;  // whether a unit of the cut is kept so
+  bool offloads() const { return any({0, static_cast<std::int64_t>(keeping.size())}, Keeping::offload); }
 };
 
 // What the deck's parallel block asks of a builder. `deck` with its batch settled.
@@ -51,5 +56,10 @@ std::vector<StageCrossing> stage_crossings(const Deck& deck, const PipelinePlan&
 // stage.
 MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const PipelinePlan& plan, const Coordinates& here);
 MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph, const PipelinePlan& plan);
+
+// FLOPs of one token that the backwards of these units add by running forward again. No model FLOPs.
+std::int64_t recompute_flops(const Deck& deck, const Graph& graph, const PipelinePlan& plan, const Range& units);
+// A line a stage: what its units do with their activations, and the bytes of its first rank.
+std::string activations_text(const Deck& deck, const Graph& graph, const PipelinePlan& plan);
 
 }  // namespace fourfold

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/timer.hpp"
+#include "checkpoint/stage.hpp"
 #include "comm/agree.hpp"
 #include "comm/launch.hpp"
 #include "optim/rate.hpp"
@@ -25,6 +26,13 @@ std::uint64_t hash_of(const Batch& batch, std::int64_t index) {
   return hash_of(std::vector<std::uint64_t>{static_cast<std::uint64_t>(index), hash_of(batch.samples),
                                             hash_of(batch.ids), hash_of(batch.targets), hash_of(batch.inputs),
                                             hash_of(batch.values)});
+}
+
+// From a device to host memory, else to a file.
+std::unique_ptr<Offload> make_offload(const Deck& deck, Pool& pool) {
+  constexpr bool kHost = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Space::memory_space>::accessible;
+  return std::make_unique<Offload>(
+      pool, kHost ? make_file_store(deck.parallel.activations.offload_folder) : make_host_store());
 }
 
 ModelEnds ends_of(const Schedule& schedule, int stage) {
@@ -57,7 +65,11 @@ Trainer<T>::Trainer(const Deck& deck, const GridComms& comms, const Loader& load
       reducer_(deck, plan_, comms, model_.params(), tied_ ? &*tied_ : nullptr),
       norm_(deck.numerics, comms, tensor_sums_),
       optimizer_(deck.optimizer, deck.numerics, plan_, tensor_sums_, model_.params(), pool),
-      interpreter_(deck_, comms, pipeline_.cuts, model_, pool, trace) {}
+      interpreter_(deck_, comms, pipeline_.cuts, model_, pool, trace) {
+  if (!pipeline_.offloads()) return;
+  checkpoint::run_stage(comms.world(), "activations cannot be offloaded (parallel.activations.offload_folder)",
+                        [&] { offload_ = make_offload(deck, pool); });
+}
 
 // The plan's communicators go before the values: nothing may be under way on them.
 template <class T>
@@ -157,6 +169,7 @@ LossSum Trainer<T>::run_schedule(StepReport& report, double loss_scale) {
     reducer_.start(chunk);
   };
   work.done = observer_;
+  work.offload = offload_.get();
   return interpreter_.run(pipeline_.schedule, work);
 }
 

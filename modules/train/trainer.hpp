@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -35,7 +36,8 @@ struct StepReport {
 template <class T>
 class Trainer {
  public:
-  // Collective over the grid. `deck` is resolved for the grid. Keeps references to all but the deck.
+  // Collective over the grid. `deck` is resolved for the grid. Keeps references to all but the deck. Errors: Error
+  // (storage, all ranks): no file can be made for what is offloaded.
   Trainer(const Deck& deck, const GridComms& comms, const Loader& loader, Pool& pool, Trace& trace);
   // Told after each operation of the schedule.
   using Observer = std::function<void(const StageOperation& operation)>;
@@ -80,6 +82,7 @@ class Trainer {
   GradientNorm<T> norm_;
   Optimizer<T> optimizer_;
   Interpreter<T> interpreter_;
+  std::unique_ptr<Offload> offload_;  // where the plan offloads, on all ranks
   Observer observer_;
   std::int64_t steps_done_ = 0;
   std::int64_t cursor_ = 0;
