@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/error.hpp"
 #include "base/log.hpp"
 #include "comm/cuda_device.hpp"
 #include "comm/device_choice.hpp"
@@ -36,7 +37,10 @@ std::unique_ptr<Kokkos::ScopeGuard> Devices::start_kokkos() const {
   return std::make_unique<Kokkos::ScopeGuard>(Kokkos::InitializationSettings().set_device_id(device_));
 }
 
-std::shared_ptr<void> Devices::attach(const Launch& launch, Pool& pool, SharedMemoryUse /*shared*/) const {
+std::shared_ptr<void> Devices::attach(const Launch& launch, Pool& pool, SharedMemoryUse shared) const {
+  if (shared == SharedMemoryUse::on) {
+    fail_all(ExitCode::launch, "comm.shared_memory: on is for ranks on cores; on GPUs, auto or off");
+  }
   launch.set_device(make_cuda_device(device_, !shared_),
                     [&pool](std::int64_t bytes) { return pool.take(MemoryTag::buffers, bytes); });
   log_info("GPUs: one a rank" + std::string(shared_ ? ", some shared" : "") + "; " + launch.device_summary());

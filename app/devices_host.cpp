@@ -1,3 +1,4 @@
+#include <stdexcept>
 #include <string>
 
 #include "base/error.hpp"
@@ -23,8 +24,16 @@ std::shared_ptr<void> Devices::attach(const Launch& launch, Pool& pool, SharedMe
       log_warn("the ranks of a node cannot read each other's memory (" + problem +
                "): collectives go through MPI, and are slower");
     }
-    if (const auto memory = launch.shared_memory())
-      pool.set_source([memory](std::int64_t bytes) { return memory->take(bytes); });
+    if (const auto memory = launch.shared_memory()) {
+      // A block elsewhere would not do: the others of the node reach for this rank's blocks in shared memory.
+      pool.set_source([memory](std::int64_t bytes) {
+        auto block = memory->take(bytes);
+        if (block == nullptr) {
+          throw std::runtime_error(memory->refusal() + "; without memory that ranks share: comm.shared_memory=off");
+        }
+        return block;
+      });
+    }
   }
   launch.set_scratch_allocator([&pool](std::int64_t bytes) { return pool.take(MemoryTag::buffers, bytes); });
   return {&pool, [&launch](void*) { launch.set_scratch_allocator({}); }};

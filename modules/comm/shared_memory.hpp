@@ -1,8 +1,7 @@
 // Memory of this rank that the other ranks of its node read and write too: chunks of anonymous shared memory (memfd),
 // which they map through /proc/PID/fd. Unlike an MPI window or a file in /dev/shm, it is as large as the machine's
 // memory (containers often have a /dev/shm of 64 MB), leaves nothing behind when a job is killed, and grows without the
-// other ranks. Pages are committed when a block is taken, so that a full machine refuses a block and no later access
-// dies of SIGBUS.
+// other ranks. Pages are committed when a block is taken, so that no later access dies of SIGBUS.
 #pragma once
 
 #include <cstdint>
