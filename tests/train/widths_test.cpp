@@ -142,7 +142,8 @@ TEST(Widths, DrawnOnesOfATransformerTo1e11) {
       {six, "parallel.sequence_shard=true", "attention.split=col"},
       {six, tied, "parallel.sequence_shard=true", "parallel.depth_splits=sequence"},
       {six, "parallel.depth_splits=sequence", "parallel.overlap=false"},
-      {six, tied, "loss.goldfish.k=3", "model.bias=all", "model.positions=learned", "model.norm=layer"}};
+      {six, tied, "loss.goldfish.k=3", "loss.goldfish.h=2", "model.bias=all", "model.positions=learned",
+       "model.norm=layer"}};
   test::expect_like_serial(test::small_transformer(), test::sample(drawn(200, {1, 2, 4}, variants), 8), 3, 1e-11);
 }
 
