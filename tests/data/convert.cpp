@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "d0.hpp"
+#include "data/megatron.hpp"
 #include "data/token_files.hpp"
 #include "data/token_writer.hpp"
 #include "files.hpp"
@@ -174,6 +175,11 @@ TEST_F(Convert, BareIdsAndSequences) {
   writer.end_document();
   writer.end_document();
   writer.finish();
+  const std::string written = read_all(folder_.path("s.idx"));
+  const MegatronIndex index({reinterpret_cast<const unsigned char*>(written.data()), written.size()}, "s.idx", 6);
+  EXPECT_EQ(index.documents(), 2);
+  EXPECT_EQ(index.document(1), 2);
+  EXPECT_EQ(index.document_begin(1), 3);
   convert_data(options({folder_.path("s")}, "t"));
   EXPECT_EQ(read_all(folder_.path("t.idx")), read_all(folder_.path("s.idx")));
   ConvertOptions parts = options({folder_.path("s")}, "u");
