@@ -7,9 +7,8 @@ logs=$build/logs
 cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2> /dev/null || echo 1)
 mkdir -p "$logs" || exit 1
 
-# Open MPI as root, with more ranks than cores, without a notice about exit code 75. No other launcher looks at these.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_orte_execute_quiet=1
+# shellcheck source-path=SCRIPTDIR source=machines/laptop/env.sh
+. jobscripts/machines/laptop/env.sh
 
 minutes() { printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian or Ubuntu packages that Fourfold needs and this machine lacks.
 #
-#   bash tests/install_packages.sh [SET...]     sets: build, corpus, test, ci; default: build test
+#   bash tests/install_packages.sh [SET...]     sets: build, corpus, test, ci, slurm; default: build test
 #
 # Does nothing, and needs neither network nor root, when all are there. Where there is no dpkg (clusters: modules, Spack)
 # it says so and leaves the rest to CMake. Exit codes: 0 all there, 1 an installation failed, 2 wrong call.
@@ -12,7 +12,8 @@ build=(build-essential cmake ninja-build libopenmpi-dev openmpi-bin libtrilinos-
   libcli11-dev nlohmann-json3-dev libpcre2-dev libsentencepiece-dev)
 corpus=(dict-gcide gzip xz-utils)
 test=(libgtest-dev python3 git ccache)
-ci=(clang-format clang-tidy git)
+ci=(clang-format clang-tidy git shellcheck)
+slurm=(slurmctld slurmd slurm-client munge libpmix-dev) # libpmix-dev: Slurm opens libpmix.so by that name
 
 say() { printf 'install_packages.sh: %s\n' "$*"; }
 fail() {
@@ -28,7 +29,8 @@ for set in "$@"; do
     corpus) wanted+=("${corpus[@]}") ;;
     test) wanted+=("${test[@]}") ;;
     ci) wanted+=("${ci[@]}") ;;
-    *) fail 2 "unknown set '$set'; sets: build, corpus, test, ci" ;;
+    slurm) wanted+=("${slurm[@]}") ;;
+    *) fail 2 "unknown set '$set'; sets: build, corpus, test, ci, slurm" ;;
   esac
 done
 

@@ -38,6 +38,9 @@ done
 . jobscripts/steps.sh
 
 step install bash tests/install_packages.sh build test
+case $full$label in
+  1 | 1slurm | 1issue9) bash tests/install_packages.sh slurm || echo "NOT TESTED: the job scripts under a real Slurm (above)" ;;
+esac
 
 options=(-DFOURFOLD_TESTS=ON)
 if [ "${CI:-}" = true ]; then options+=(-DFOURFOLD_WERROR=ON); fi
@@ -55,7 +58,7 @@ if [ "$full" = 1 ]; then
   export FOURFOLD_FULL=1
   [ -z "$label" ] || select=(-L "^$label\$")
 else
-  select=(-LE '^full$')
+  select=(-LE '^(full|slurm)$')
 fi
 echo "== tests${label:+ of $label}$([ "$full" = 0 ] || echo ", full lists")"
 log=$logs/tests.log
@@ -70,6 +73,8 @@ if ! sed -n '/NOT BUILT, NOT TESTED/{s/^-- //p;q1}' "$logs/configure.log"; then
 elif ! nvidia-smi -L 2> /dev/null | grep -q GPU; then
   echo "NOT TESTED: no GPU on this machine; cuBLASLt products and NCCL collectives were compiled, their errors tested"
 fi
+
+[ "$full" = 1 ] || echo "NOT TESTED here: the job scripts under a real Slurm; bash tests/run.sh --full slurm does that"
 
 # "97% tests passed, 1 tests failed out of 33"
 summary=$(grep -E '^[0-9]+% tests passed, [0-9]+ tests? failed out of [0-9]+' "$log" | tail -n 1)

@@ -34,7 +34,7 @@ def output(*command):
     return subprocess.run(command, capture_output=True, text=True, cwd=root)
 
 
-SOURCE_ENDINGS = (".cpp", ".hpp", ".sh", ".py", ".cmake", ".yaml", ".json", ".txt")
+SOURCE_ENDINGS = (".cpp", ".hpp", ".sh", ".sbatch", ".py", ".cmake", ".yaml", ".json", ".txt")
 files = [path.relative_to(root) for top in ("app", "modules", "kernels", "inputs", "jobscripts", "tests", ".ci")
          for path in (root / top).rglob("*") if path.is_file()]
 files += [path.relative_to(root) for path in root.iterdir() if path.is_file()]
@@ -90,7 +90,7 @@ def is_path(word):
     if re.match(r"^[A-Za-z]+://|^-|^/[a-z]", word) or "=" in word:
         return False
     return bool(re.match(r"^\.?[\w*.-]+(/[\w*.{},-]*)+$", word)) or bool(
-        re.search(r"^[\w*-]+\.(cpp|hpp|sh|py|cmake|yaml|json|jsonl|txt|md)$", word))
+        re.search(r"^[\w*-]+\.(cpp|hpp|sh|sbatch|py|cmake|yaml|json|jsonl|txt|md)$", word))
 
 
 def run_line(line, where):
