@@ -1,17 +1,21 @@
-// fourfold convert data ...: text to token files, token files to others. Without MPI.
+// fourfold convert data ...: text to token files, token files to others. fourfold convert weights ...: Hugging Face
+// folders to checkpoints and back. On one process.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
 
 #include "base/error.hpp"
 #include "base/timer.hpp"
+#include "comm/launch.hpp"
 #include "commands.hpp"
 #include "data/convert.hpp"
 #include "deck_file.hpp"
+#include "exchange/weights.hpp"
 
 namespace fourfold {
 namespace {
@@ -59,6 +63,56 @@ int convert_data_files(const ConvertOptions& options) {
   return static_cast<int>(ExitCode::done);
 }
 
+struct WeightOptions {
+  std::string source, output;
+  Precision precision = Precision::fp32;
+  std::string type;
+  std::int64_t shard_bytes = 5'000'000'000;
+};
+
+void add_weights(CLI::App& line, WeightOptions& options) {
+  line.add_option("SOURCE", options.source,
+                  "a Hugging Face folder (config.json and safetensors), or a checkpoint: step_N.h5 or a run's folder")
+      ->required();
+  line.add_option("--output", options.output,
+                  "the run's folder to make of a Hugging Face folder, or the folder to export to")
+      ->required();
+  line.add_option("--precision", options.precision, "of the checkpoint that is made: fp32, bf16 or fp64")
+      ->transform(CLI::Transformer(std::map<std::string, Precision>{
+          {"fp32", Precision::fp32}, {"bf16", Precision::bf16}, {"fp64", Precision::fp64}}));
+  line.add_option("--type", options.type,
+                  "of exported numbers: F32, BF16, F16 or F64; without it what was imported, else what is stored")
+      ->check(CLI::IsMember({"F32", "BF16", "F16", "F64"}));
+  line.add_option("--shard-bytes", options.shard_bytes, "of tensor data in an exported file, at most")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50));
+}
+
+void print(const exchange::ExchangeReport& report) {
+  std::printf("%s: %lld tensors, %lld parameters: %s\n", exchange::family_name(report.family),
+              static_cast<long long>(report.tensors), static_cast<long long>(report.elements), report.path.c_str());
+}
+
+int convert_weights(const WeightOptions& options) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(std::filesystem::path(options.source) / "config.json", ignored)) {
+    if (is_further_copy()) return static_cast<int>(ExitCode::done);
+    print(exchange::export_weights(options.source, options.output, exchange::number_named(options.type),
+                                   options.shard_bytes));
+    return static_cast<int>(ExitCode::done);
+  }
+  int argc = 1;
+  char name[] = "fourfold";
+  char* words[] = {name, nullptr};
+  char** argv = words;
+  const Launch launch(&argc, &argv);  // parallel HDF5 wants MPI
+  return run_guarded(launch, [&]() -> int {
+    if (launch.world().size() > 1) fail_all(ExitCode::input, "fourfold convert weights runs on one rank");
+    print(
+        exchange::import_weights(launch.world(), options.source, options.output, options.precision, FOURFOLD_VERSION));
+    return static_cast<int>(ExitCode::done);
+  });
+}
+
 }  // namespace
 
 Run convert_command(CLI::App& line) {
@@ -66,7 +120,12 @@ Run convert_command(CLI::App& line) {
   CLI::App* data = line.add_subcommand("data", "text or token files to token files of Megatron or llm.c");
   const auto options = std::make_shared<ConvertOptions>();
   add_data(*data, *options);
-  return [options] { return convert_data_files(*options); };
+  CLI::App* weights = line.add_subcommand("weights", "a Hugging Face folder to a checkpoint, or a checkpoint to one");
+  const auto weight_options = std::make_shared<WeightOptions>();
+  add_weights(*weights, *weight_options);
+  return [data, options, weight_options] {
+    return data->parsed() ? convert_data_files(*options) : convert_weights(*weight_options);
+  };
 }
 
 }  // namespace fourfold

@@ -51,6 +51,7 @@ struct InitDeck {
   double std = 0.02;
   bool scale_residual = true;  // residual projections x 1/sqrt(2 x layers)
   bool zero_head = false;      // output weights start at zero: the first loss is ln V
+  std::string from = "none";   // a checkpoint, whose weights a new run starts from
   bool operator==(const InitDeck&) const = default;
 };
 

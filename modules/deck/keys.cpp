@@ -112,6 +112,8 @@ std::vector<DeckKey> make_table() {
               [](auto& d) { return &d.model.init.scale_residual; }));
   add(boolean("model.init.zero_head", "the head starts at zero, so that the first loss is ln(vocab)",
               [](auto& d) { return &d.model.init.zero_head; }));
+  add(text("model.init.from", "a checkpoint, step_N.h5: a new run starts from its weights",
+           [](auto& d) { return &d.model.init.from; }));
   add(integer("model.moe.every", between(1, kMostLayers),
               "every n-th feed-forward block is a mixture of experts: 2 makes 1, 3, 5 ... from 0",
               [](auto& d) { return &moe_of(d).every; })

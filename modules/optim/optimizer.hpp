@@ -40,6 +40,9 @@ class Optimizer {
   // parts of the values are old until they are gathered (gather_values).
   void update(std::int64_t step, double rate, double scale);
 
+  // Masters become equal to the values, which somebody has just set.
+  void copy_to_masters();
+
   // What one update moves through memory: gradients are read, weights and states read and written (bf16 values written
   // only: their masters are among the states).
   std::int64_t update_bytes() const;
@@ -61,7 +64,6 @@ class Optimizer {
 
   void make_runs();
   void make_states(Pool& pool, std::vector<Tensor<A>>& tensors, const char* kind);
-  void copy_to_masters();
   kernels::Vector<A> in_part(const std::vector<Tensor<A>>& tensors, const Run& run) const;
   kernels::Vector<A> masters(const Run& run) const;  // what the update is made on
   // |w| and |g| (lars), |w| and |u| (lamb) of every tensor, by TensorSums.

@@ -115,11 +115,19 @@ class Session {
   void restart() {
     const std::optional<RunPosition> position =
         load_newest_checkpoint(world_, deck_, *loader_, saved_.shards(), options_);
-    if (!position) return;
+    if (!position) return start_from_weights();
     saved_.to_device();
     trainer_.resume(position->step, position->cursor);
     resumed_from_ = position->step;
     last_saved_ = position->step;
+  }
+
+  // A new run whose weights are another's; all else begins anew.
+  void start_from_weights() {
+    if (deck_.model.init.from == "none") return;
+    const checkpoint::Committed source = load_parameters(trainer_.model(), deck_, comms_, deck_.model.init.from);
+    trainer_.optimizer().copy_to_masters();
+    log_info(fmt::format("weights of {}, step {}; the optimizer and the steps begin anew", source.path, source.step));
   }
 
   // A step that all ranks refuse (values that are not finite) ends the run, but not without its reports.

@@ -1,0 +1,252 @@
+#include "exchange/family.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/strict_json.hpp"
+
+namespace fourfold::exchange {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kMostSize = std::int64_t{1} << 40;
+
+class Config {
+ public:
+  Config(const std::string& text, const std::string& path) : json_(parse_strict_json(text, path)), path_(path) {
+    if (!json_.is_object()) refuse("must be an object");
+  }
+
+  [[noreturn]] void refuse(const std::string& what) const { fail_all(ExitCode::input, path_ + ": " + what); }
+
+  bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
+  const Json& at(const char* key) const { return json_.at(key); }
+
+  std::int64_t size(const char* key) const {
+    if (!has(key)) refuse(std::string(key) + " is missing");
+    return size(key, 0);
+  }
+  std::int64_t size(const char* key, std::int64_t otherwise) const {
+    if (!has(key)) return otherwise;
+    const Json& value = json_.at(key);
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() < 1 || value.get<std::uint64_t>() > kMostSize) {
+      refuse(std::string(key) + " must be a whole number of 1 or more, not " + value.dump());
+    }
+    return static_cast<std::int64_t>(value.get<std::uint64_t>());
+  }
+  double number(const char* key, double otherwise) const {
+    if (!has(key)) return otherwise;
+    if (!json_.at(key).is_number()) refuse(std::string(key) + " must be a number, not " + json_.at(key).dump());
+    return json_.at(key).get<double>();
+  }
+  bool flag(const char* key, bool otherwise) const {
+    if (!has(key)) return otherwise;
+    if (!json_.at(key).is_boolean()) refuse(std::string(key) + " must be true or false, not " + json_.at(key).dump());
+    return json_.at(key).get<bool>();
+  }
+  std::string word(const char* key, const std::string& otherwise) const {
+    if (!has(key)) return otherwise;
+    if (!json_.at(key).is_string()) refuse(std::string(key) + " must be a text, not " + json_.at(key).dump());
+    return json_.at(key).get<std::string>();
+  }
+  // That a setting which changes the numbers has the one value that is built.
+  void require(bool built, const char* key, const std::string& what) const {
+    if (!built) refuse(std::string(key) + " " + json_.at(key).dump() + " is not built; built: " + what);
+  }
+
+ private:
+  Json json_;
+  std::string path_;
+};
+
+ModelDeck read_gpt2(const Config& config) {
+  ModelDeck model;
+  model.layers = config.size("n_layer");
+  model.hidden = config.size("n_embd");
+  model.heads = config.size("n_head");
+  model.vocab = config.size("vocab_size");
+  model.sequence = config.size("n_positions", config.size("n_ctx", 1024));
+  model.ffn.hidden = config.size("n_inner", 4 * model.hidden);
+  model.norm_eps = config.number("layer_norm_epsilon", 1e-5);
+  const std::string activation = config.word("activation_function", "gelu_new");
+  config.require(activation == "gelu_new" || activation == "gelu_pytorch_tanh" || activation == "gelu",
+                 "activation_function", "gelu_new, gelu");
+  model.ffn.kind = activation == "gelu" ? FeedForwardKind::gelu : FeedForwardKind::gelu_tanh;
+  config.require(config.flag("scale_attn_weights", true), "scale_attn_weights", "true");
+  config.require(!config.flag("scale_attn_by_inverse_layer_idx", false), "scale_attn_by_inverse_layer_idx", "false");
+  config.require(!config.flag("add_cross_attention", false), "add_cross_attention", "false");
+  model.positions = Positions::learned;
+  model.norm = NormKind::layer;
+  model.bias = BiasKind::all;
+  model.tie_embeddings = config.flag("tie_word_embeddings", true);
+  return model;
+}
+
+// Llama and what was made after it.
+ModelDeck read_llama(const Config& config, bool qwen) {
+  ModelDeck model;
+  model.layers = config.size("num_hidden_layers");
+  model.hidden = config.size("hidden_size");
+  model.heads = config.size("num_attention_heads");
+  model.kv_heads = config.size("num_key_value_heads", model.heads);
+  model.head_dim = config.size("head_dim", 0);
+  model.vocab = config.size("vocab_size");
+  model.sequence = config.size("max_position_embeddings", qwen ? 32768 : 2048);
+  model.ffn.kind = FeedForwardKind::swiglu;
+  model.ffn.hidden = config.size("intermediate_size");
+  model.norm_eps = config.number("rms_norm_eps", 1e-6);
+  model.rope_theta = config.number("rope_theta", 10000.0);
+  if (config.has("rope_parameters")) {  // newer releases
+    const Json& rope = config.at("rope_parameters");
+    const std::string kind = rope.is_object() ? rope.value("rope_type", "default") : "";
+    config.require(kind == "default", "rope_parameters", "rope_type default");
+    if (rope.contains("rope_theta") && rope.at("rope_theta").is_number()) {
+      model.rope_theta = rope.at("rope_theta").get<double>();
+    }
+  }
+  if (config.has("rope_scaling")) {
+    const Json& rope = config.at("rope_scaling");
+    const std::string kind = rope.is_object() ? rope.value("rope_type", rope.value("type", "")) : "";
+    config.require(kind == "default", "rope_scaling", "null, or rope_type default");
+  }
+  config.require(config.word("hidden_act", "silu") == "silu", "hidden_act", "silu");
+  config.require(!config.flag("mlp_bias", false), "mlp_bias", "false");
+  if (!qwen) config.require(!config.flag("attention_bias", false), "attention_bias", "false");
+  if (qwen) config.require(!config.flag("use_sliding_window", false), "use_sliding_window", "false");
+  model.positions = Positions::rope;
+  model.norm = NormKind::rms;
+  model.bias = qwen ? BiasKind::qkv : BiasKind::none;
+  model.tie_embeddings = config.flag("tie_word_embeddings", false);
+  return model;
+}
+
+}  // namespace
+
+const char* family_name(Family family) {
+  return family == Family::gpt2 ? "gpt2" : family == Family::llama ? "llama" : "qwen2";
+}
+
+ForeignModel read_config(const std::string& text, const std::string& path) {
+  const Config config(text, path);
+  const std::string type = config.word("model_type", "");
+  ForeignModel foreign;
+  if (type == "gpt2") {
+    foreign.model = read_gpt2(config);
+  } else if (type == "llama" || type == "qwen2") {
+    foreign.family = type == "llama" ? Family::llama : Family::qwen2;
+    foreign.model = read_llama(config, type == "qwen2");
+  } else {
+    config.refuse("model_type " + (type.empty() ? "is missing" : type + " is not built") +
+                  "; built: gpt2, llama, qwen2");
+  }
+  ModelDeck& model = foreign.model;
+  if (model.kv_heads == 0) model.kv_heads = model.heads;
+  if (model.head_dim == 0) {
+    if (model.hidden % model.heads != 0) {
+      config.refuse("a hidden size of " + std::to_string(model.hidden) + " does not divide into " +
+                    std::to_string(model.heads) + " heads");
+    }
+    model.head_dim = model.hidden / model.heads;
+  }
+  if (model.heads % model.kv_heads != 0) {
+    config.refuse(std::to_string(model.kv_heads) + " KV heads do not divide " + std::to_string(model.heads) + " heads");
+  }
+  if (model.positions == Positions::rope && model.head_dim % 2 != 0) {
+    config.refuse("RoPE turns pairs, and a head has " + std::to_string(model.head_dim) + " elements");
+  }
+  if (config.has("eos_token_id")) {
+    const Json& ids = config.at("eos_token_id");
+    const Json& id = ids.is_array() && !ids.empty() ? ids.front() : ids;
+    if (id.is_number_unsigned() && id.get<std::uint64_t>() < static_cast<std::uint64_t>(model.vocab)) {
+      foreign.end_of_document = static_cast<std::int64_t>(id.get<std::uint64_t>());
+    }
+  }
+  if (!(model.norm_eps > 0) || !(model.rope_theta > 0)) config.refuse("epsilon and rope_theta must be positive");
+  return foreign;
+}
+
+Family family_of(const ModelDeck& model) {
+  const auto refuse = [](const std::string& what) {
+    fail_all(ExitCode::input,
+             "no Hugging Face family that is built has " + what +
+                 "; gpt2: learned positions, layer norm, gelu or gelu_tanh, bias all, tied; llama: rope, rms, "
+                 "swiglu, bias none; qwen2: llama with bias qkv");
+  };
+  if (model.kind != ModelKind::transformer) refuse("a model.kind other than transformer");
+  if (model.moe) refuse("this mixture of experts");
+  if (model.positions == Positions::learned) {
+    if (model.norm != NormKind::layer) refuse("learned positions with model.norm rms");
+    if (model.bias != BiasKind::all) refuse("learned positions without model.bias all");
+    if (model.ffn.kind != FeedForwardKind::gelu && model.ffn.kind != FeedForwardKind::gelu_tanh) {
+      refuse("learned positions with this model.ffn.kind");
+    }
+    if (!model.tie_embeddings) refuse("learned positions with an untied head");
+    if (model.kv_heads != model.heads) refuse("learned positions with fewer kv_heads");
+    if (model.head_dim * model.heads != model.hidden) refuse("learned positions with this head_dim");
+    return Family::gpt2;
+  }
+  if (model.positions != Positions::rope) refuse("model.positions none");
+  if (model.norm != NormKind::rms) refuse("rope with model.norm layer");
+  if (model.ffn.kind != FeedForwardKind::swiglu) refuse("rope without model.ffn.kind swiglu");
+  if (model.bias == BiasKind::all) refuse("rope with model.bias all");
+  return model.bias == BiasKind::qkv ? Family::qwen2 : Family::llama;
+}
+
+std::string write_config(Family family, const ModelDeck& model, const std::string& type, std::int64_t end) {
+  const Json ending = end >= 0 ? Json(end) : Json();
+  Json json;
+  if (family == Family::gpt2) {
+    json = Json{{"architectures", {"GPT2LMHeadModel"}},
+                {"model_type", "gpt2"},
+                {"vocab_size", model.vocab},
+                {"n_positions", model.sequence},
+                {"n_ctx", model.sequence},
+                {"n_embd", model.hidden},
+                {"n_layer", model.layers},
+                {"n_head", model.heads},
+                {"n_inner", model.ffn.hidden == 4 * model.hidden ? Json() : Json(model.ffn.hidden)},
+                {"activation_function", model.ffn.kind == FeedForwardKind::gelu ? "gelu" : "gelu_new"},
+                {"layer_norm_epsilon", model.norm_eps},
+                {"initializer_range", model.init.std},
+                {"resid_pdrop", model.dropout},
+                {"embd_pdrop", model.dropout},
+                {"attn_pdrop", 0.0}};
+  } else {
+    const bool qwen = family == Family::qwen2;
+    json = Json{{"architectures", {qwen ? "Qwen2ForCausalLM" : "LlamaForCausalLM"}},
+                {"model_type", family_name(family)},
+                {"vocab_size", model.vocab},
+                {"max_position_embeddings", model.sequence},
+                {"hidden_size", model.hidden},
+                {"intermediate_size", model.ffn.hidden},
+                {"num_hidden_layers", model.layers},
+                {"num_attention_heads", model.heads},
+                {"num_key_value_heads", model.kv_heads},
+                {"head_dim", model.head_dim},
+                {"hidden_act", "silu"},
+                {"rms_norm_eps", model.norm_eps},
+                {"rope_theta", model.rope_theta},
+                {"rope_scaling", nullptr},
+                {"initializer_range", model.init.std}};
+    if (qwen) {
+      json["use_sliding_window"] = false;
+    } else {
+      json["attention_bias"] = false;
+      json["mlp_bias"] = false;
+    }
+  }
+  json["tie_word_embeddings"] = model.tie_embeddings;
+  json["bos_token_id"] = ending;
+  json["eos_token_id"] = ending;
+  json["torch_dtype"] = type;
+  return json.dump(2) + "\n";
+}
+
+std::string write_generation_config(std::int64_t end) {
+  const Json ending = end >= 0 ? Json(end) : Json();
+  return Json{{"bos_token_id", ending}, {"eos_token_id", ending}}.dump(2) + "\n";
+}
+
+}  // namespace fourfold::exchange

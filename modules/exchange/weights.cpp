@@ -1,0 +1,355 @@
+#include "exchange/weights.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "checkpoint/folder.hpp"
+#include "checkpoint/inspect.hpp"
+#include "checkpoint/safetensors_folder.hpp"
+#include "deck/reader.hpp"
+#include "deck/writer.hpp"
+#include "exchange/tensor_map.hpp"
+#include "h5/file.hpp"
+
+namespace fourfold::exchange {
+
+namespace {
+
+namespace fs = std::filesystem;
+using safetensors::FolderReader;
+
+constexpr std::int64_t kChunkBytes = std::int64_t{4} << 20;
+constexpr std::int64_t kLargestConfig = std::int64_t{1} << 24;
+constexpr const char* kTypeText = "imported_type";
+
+std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : shape) elements *= extent;
+  return elements;
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (const std::int64_t extent : shape) text += (text.empty() ? "" : " x ") + std::to_string(extent);
+  return text.empty() ? "one number" : text;
+}
+
+// Memory that the system may write to a file, which has no name and goes away with it.
+class Scratch {
+ public:
+  Scratch(const std::string& folder, std::int64_t bytes)
+      : size_(static_cast<std::size_t>(std::max<std::int64_t>(1, bytes))) {
+    std::string name = folder + "/scratch_XXXXXX";
+    const int file = ::mkstemp(name.data());
+    if (file < 0) failed(name);
+    ::unlink(name.c_str());
+    void* address = MAP_FAILED;
+    const int error = ::posix_fallocate(file, 0, static_cast<off_t>(size_));  // a full disk is an error, not a signal
+    if (error == 0) address = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (error != 0) errno = error;
+    if (address == MAP_FAILED) {
+      const int reason = errno;
+      ::close(file);
+      errno = reason;
+      failed(name);
+    }
+    ::close(file);
+    data_ = static_cast<unsigned char*>(address);
+  }
+  ~Scratch() { ::munmap(data_, size_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  unsigned char* data() { return data_; }
+
+ private:
+  [[noreturn]] void failed(const std::string& name) const {
+    fail_all(ExitCode::storage, name + ": no room for " + std::to_string(size_) + " bytes: " + std::strerror(errno));
+  }
+
+  std::size_t size_;
+  unsigned char* data_ = nullptr;
+};
+
+// Writes element (o, i) of an in x all matrix to (o, i) of an out x in one, from column `first` on.
+void transpose(const unsigned char* from, std::int64_t rows, std::int64_t all, std::int64_t first, std::int64_t out,
+               unsigned char* to, std::int64_t in, std::int64_t begin, std::size_t bytes) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t o = 0; o < out; ++o) {
+      std::memcpy(to + static_cast<std::size_t>(o * in + begin + r) * bytes,
+                  from + static_cast<std::size_t>(r * all + first + o) * bytes, bytes);
+    }
+  }
+}
+
+// One tensor of ours, out of theirs, to `to`.
+void import_one(const TensorMap& map, const FolderReader::Place& place, Number stored, unsigned char* to, Number type) {
+  const std::int64_t wide = number_bytes(stored), narrow = number_bytes(type);
+  const std::int64_t columns = map.their_shape.size() > 1 ? map.their_shape[1] : 1;
+  const std::int64_t rows = map.transposed ? map.their_shape[0] : map.shape[0];
+  const std::int64_t first_row = map.transposed ? 0 : map.first;
+  const std::int64_t step = std::max<std::int64_t>(1, kChunkBytes / std::max<std::int64_t>(1, columns * wide));
+  std::vector<unsigned char> read, converted;
+  for (std::int64_t row = 0; row < rows; row += step) {
+    const std::int64_t count = std::min(step, rows - row);
+    read.resize(static_cast<std::size_t>(count * columns * wide));
+    place.file->read(*place.tensor, (first_row + row) * columns * wide, read);
+    converted.resize(static_cast<std::size_t>(count * columns * narrow));
+    convert(read, stored, converted, type);
+    if (map.transposed) {
+      transpose(converted.data(), count, columns, map.first, map.shape[0], to, map.shape[1], row,
+                static_cast<std::size_t>(narrow));
+    } else {
+      std::copy(converted.begin(), converted.end(), to + row * columns * narrow);
+    }
+  }
+}
+
+// What a folder holds, against what the model wants.
+class Source {
+ public:
+  Source(const std::string& folder, Family family, const ModelDeck& model, const std::vector<TensorMap>& maps)
+      : reader_(folder) {
+    const bool prefixed = family == Family::gpt2 && reader_.find(std::string(kGpt2Prefix) + "wte.weight") != nullptr;
+    std::set<std::string> wanted;
+    std::string faults;
+    for (const TensorMap& map : maps) {
+      const std::string name = prefixed && map.theirs != "lm_head.weight" ? kGpt2Prefix + map.theirs : map.theirs;
+      const bool seen = !wanted.insert(name).second;
+      const FolderReader::Place* place = reader_.find(name);
+      places_.push_back(place);
+      if (seen) continue;
+      if (place == nullptr) {
+        faults += "\n  " + name + " is missing";
+      } else if (place->tensor->shape != map.their_shape) {
+        faults += "\n  " + name + " is " + shape_text(place->tensor->shape) + ", the config wants " +
+                  shape_text(map.their_shape);
+      } else if (!number_named(place->tensor->type->name)) {
+        faults += "\n  " + name + " has the type " + place->tensor->type->name + "; read are F64, F32, BF16, F16";
+      } else {
+        types_.insert(*number_named(place->tensor->type->name));
+      }
+    }
+    for (const FolderReader::Place& place : reader_.tensors()) {
+      const std::string& name = place.tensor->name;
+      const bool tied_head = model.tie_embeddings && name == "lm_head.weight";  // the embedding once more
+      if (wanted.count(name) == 0 && !is_no_weight(family, name) && !tied_head)
+        faults += "\n  " + name + " is not expected";
+    }
+    if (!faults.empty()) {
+      fail_all(ExitCode::input,
+               folder + ": weights and config.json (" + family_name(family) + ") do not fit:" + faults);
+    }
+  }
+
+  const FolderReader::Place& place(std::size_t map) const { return *places_[map]; }
+  Number type(std::size_t map) const { return *number_named(places_[map]->tensor->type->name); }
+  const std::set<Number>& types() const { return types_; }
+
+ private:
+  FolderReader reader_;
+  std::vector<const FolderReader::Place*> places_;  // one a map
+  std::set<Number> types_;
+};
+
+struct Stored {
+  std::string folder;
+  std::int64_t step = 0;
+};
+
+// A step_N.h5, or the newest committed step of a run's folder.
+Stored find_checkpoint(const std::string& path) {
+  std::error_code ignored;
+  const fs::path at = path;
+  if (!fs::is_directory(at, ignored)) {
+    const std::optional<std::int64_t> step = checkpoint::step_named(at.filename().string(), ".h5");
+    if (!step) fail_all(ExitCode::input, path + " is neither the folder of a run nor a step_N.h5");
+    const std::string folder = at.parent_path().string();
+    return {folder.empty() ? "." : folder, *step};
+  }
+  const std::string folder = fs::is_directory(at / "checkpoints", ignored) ? (at / "checkpoints").string() : path;
+  const std::vector<std::int64_t> steps = checkpoint::committed_steps(folder);
+  if (steps.empty()) fail_all(ExitCode::input, path + " holds no committed checkpoint");
+  return {folder, steps.back()};
+}
+
+class Export {
+ public:
+  Export(const checkpoint::CommitRecord& record, const std::string& file) : file_(file) {
+    for (const checkpoint::DatasetRecord& dataset : record.datasets) datasets_.emplace(dataset.name, &dataset);
+  }
+
+  Number stored() const { return number_of(datasets_.at("/params/embedding.token")->type); }
+
+  // The bytes of one of theirs, from its parts.
+  void write(const std::vector<const TensorMap*>& parts, Number type, safetensors::Writer& writer) {
+    for (const TensorMap* map : parts) {
+      if (!datasets_.count("/params/" + map->ours)) {
+        fail_all(ExitCode::storage, file_.path() + ": holds no /params/" + map->ours);
+      }
+    }
+    if (!parts.front()->transposed) {
+      for (const TensorMap* map : parts) stream(*map, type, writer);
+      return;
+    }
+    const std::int64_t in = parts.front()->their_shape[0], all = parts.front()->their_shape[1];
+    const std::size_t bytes = static_cast<std::size_t>(number_bytes(type));
+    std::vector<unsigned char> theirs(static_cast<std::size_t>(in * all) * bytes), ours;
+    for (const TensorMap* map : parts) {
+      const std::int64_t out = map->shape[0];
+      ours.clear();
+      read(*map, type,
+           [&](std::span<const unsigned char> chunk) { ours.insert(ours.end(), chunk.begin(), chunk.end()); });
+      for (std::int64_t o = 0; o < out; ++o) {
+        for (std::int64_t i = 0; i < in; ++i) {
+          std::memcpy(theirs.data() + static_cast<std::size_t>(i * all + map->first + o) * bytes,
+                      ours.data() + static_cast<std::size_t>(o * in + i) * bytes, bytes);
+        }
+      }
+    }
+    writer.append(theirs);
+  }
+
+ private:
+  template <class Take>
+  void read(const TensorMap& map, Number type, Take take) const {
+    const checkpoint::DatasetRecord& dataset = *datasets_.at("/params/" + map.ours);
+    if (dataset.shape != map.shape) {
+      fail_all(ExitCode::storage, file_.path() + ": " + dataset.name + " is " + shape_text(dataset.shape) +
+                                      ", its deck wants " + shape_text(map.shape));
+    }
+    const Number from = number_of(dataset.type);
+    const std::int64_t elements = elements_of(map.shape), step = kChunkBytes / 8;
+    std::vector<unsigned char> bytes, converted;
+    for (std::int64_t first = 0; first < elements; first += step) {
+      const std::int64_t count = std::min(step, elements - first);
+      bytes.resize(static_cast<std::size_t>(count * number_bytes(from)));
+      file_.read_at(dataset.offset + first * number_bytes(from), bytes);
+      converted.resize(static_cast<std::size_t>(count * number_bytes(type)));
+      convert(bytes, from, converted, type);
+      take(std::span<const unsigned char>(converted));
+    }
+  }
+
+  void stream(const TensorMap& map, Number type, safetensors::Writer& writer) const {
+    read(map, type, [&](std::span<const unsigned char> chunk) { writer.append(chunk); });
+  }
+
+  InputFile file_;
+  std::map<std::string, const checkpoint::DatasetRecord*> datasets_;
+};
+
+void write_text(const std::string& path, const std::string& text) {
+  NewFile file(path);
+  file.append(std::string_view(text));
+  file.finish();
+}
+
+}  // namespace
+
+ExchangeReport import_weights(const Communicator& world, const std::string& source, const std::string& run_folder,
+                              Precision precision, const std::string& version) {
+  FOURFOLD_ASSERT(world.size() == 1, "one rank imports");
+  const std::string config = (fs::path(source) / "config.json").string();
+  const ForeignModel foreign = read_config(read_text_file(config, kLargestConfig), config);
+  const std::vector<TensorMap> maps = tensor_maps(foreign.family, foreign.model);
+  const Source tensors(source, foreign.family, foreign.model, maps);
+  if (tensors.types().count(Number::f64) != 0 && precision != Precision::fp64) {
+    fail_all(ExitCode::input, source + " holds numbers of 64 bits; --precision fp64 keeps them");
+  }
+  const h5::ElementType type = precision == Precision::fp64   ? h5::ElementType::fp64
+                               : precision == Precision::fp32 ? h5::ElementType::fp32
+                                                              : h5::ElementType::bf16;
+  std::error_code error;
+  fs::create_directories(run_folder, error);
+  if (error) fail_all(ExitCode::storage, run_folder + ": " + error.message());
+  const std::string folder = run_folder + "/checkpoints";
+  if (!checkpoint::committed_steps(folder).empty()) {
+    fail_all(ExitCode::input, folder + " holds checkpoints already; name another --output");
+  }
+
+  ExchangeReport report{foreign.family, static_cast<std::int64_t>(maps.size()), 0, ""};
+  for (const TensorMap& map : maps) report.elements += elements_of(map.shape);
+  Scratch scratch(run_folder, report.elements * h5::element_bytes(type));
+  unsigned char* at = scratch.data();
+  std::vector<checkpoint::NamedShard> shards;
+  for (std::size_t i = 0; i < maps.size(); ++i) {
+    import_one(maps[i], tensors.place(i), tensors.type(i), at, number_of(type));
+    const Shard shard = whole_shard(maps[i].shape);
+    shards.push_back({"/params/" + maps[i].ours, type, shard, at, Range{0, shard.size()}});
+    at += shard.size() * h5::element_bytes(type);
+  }
+
+  Deck deck;
+  deck.run.name = fs::path(run_folder).filename().string();
+  deck.run.folder = run_folder;
+  deck.model = foreign.model;
+  deck.data.kind = DataKind::synthetic;  // a place-holder: the model is what the deck is for
+  deck.data.samples = 1;
+  deck.data.end_of_document = foreign.end_of_document;
+  deck.precision = precision;
+  deck.parallel.dense.data = 0;  // what the ranks leave
+  checkpoint::State state;
+  state.numbers["cursor"] = std::int64_t{0};
+  state.texts["deck"] = write_deck(deck);
+  state.texts["version"] = version;
+  if (tensors.types().size() == 1) state.texts[kTypeText] = number_name(*tensors.types().begin());
+  checkpoint::SaveOptions options;
+  options.run = deck.run.name;
+  report.path = checkpoint::save(world, folder, 0, shards, state, options).path;
+  write_text(run_folder + "/deck.yaml", state.texts["deck"]);
+  return report;
+}
+
+ExchangeReport export_weights(const std::string& path, const std::string& folder, std::optional<Number> type,
+                              std::int64_t shard_bytes) {
+  const Stored stored = find_checkpoint(path);
+  const checkpoint::CommitRecord record = checkpoint::inspect_step(stored.folder, stored.step, true);
+  const std::string file = checkpoint::StepFiles(stored.folder, stored.step).data;
+  std::string deck_text, imported_type;
+  {
+    const h5::File data = h5::File::open_serial(file);
+    deck_text = data.read_text("/state/deck");
+    for (const std::string& name : data.list("/state")) {
+      if (name == std::string("/state/") + kTypeText) imported_type = data.read_text(name);
+    }
+  }
+  const ReadResult read = read_deck(deck_text, file + ":/state/deck");
+  if (!read.errors.empty()) fail_all(ExitCode::input, numbered_list(read.errors));
+  const ModelDeck& model = read.deck.model;
+  const Family family = family_of(model);
+  const std::vector<TensorMap> maps = tensor_maps(family, model);
+  Export from(record, file);
+  const Number number = type ? *type : number_named(imported_type).value_or(from.stored());
+
+  std::map<std::string, std::vector<const TensorMap*>> parts;
+  std::vector<safetensors::Entry> entries;
+  for (const TensorMap& map : maps) {
+    std::vector<const TensorMap*>& of = parts[map.theirs];
+    if (of.empty()) entries.push_back({map.theirs, safetensors::find_type(number_name(number)), map.their_shape});
+    of.push_back(&map);
+  }
+  ExchangeReport report{family, static_cast<std::int64_t>(entries.size()), 0, folder};
+  for (const TensorMap& map : maps) report.elements += elements_of(map.shape);
+  safetensors::write_folder(folder, entries, shard_bytes, {{"format", "pt"}},
+                            [&](const safetensors::Entry& entry, safetensors::Writer& writer) {
+                              from.write(parts.at(entry.name), number, writer);
+                            });
+  const std::int64_t end = read.deck.data.end_of_document;
+  write_text((fs::path(folder) / "config.json").string(), write_config(family, model, torch_name(number), end));
+  write_text((fs::path(folder) / "generation_config.json").string(), write_generation_config(end));
+  return report;
+}
+
+}  // namespace fourfold::exchange

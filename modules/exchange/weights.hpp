@@ -1,0 +1,34 @@
+// Weights of Hugging Face folders to checkpoints, and back. Memory holds a tensor at most: what becomes a checkpoint
+// waits in a file without a name, beside it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "comm/communicator.hpp"
+#include "deck/deck.hpp"
+#include "exchange/family.hpp"
+#include "exchange/numbers.hpp"
+
+namespace fourfold::exchange {
+
+struct ExchangeReport {
+  Family family = Family::gpt2;
+  std::int64_t tensors = 0, elements = 0;
+  std::string path;  // what was written: the checkpoint, or the folder
+};
+
+// SOURCE/config.json with its safetensors becomes RUN_FOLDER/checkpoints/step_00000000.h5, committed, and
+// RUN_FOLDER/deck.yaml, whose data are a place-holder. `world` has one rank. Errors (all ranks): input for a config or
+// files that do not fit, names that are missing or unexpected (both are listed), shapes, types; storage.
+ExchangeReport import_weights(const Communicator& world, const std::string& source, const std::string& run_folder,
+                              Precision precision, const std::string& version);
+
+// A committed checkpoint (a step_N.h5, or the newest of a run's folder), its checksums verified, as a folder of
+// safetensors with config.json and generation_config.json. Without `type`: the one that was imported, else the stored
+// one. No MPI. Errors: input for a model that no family has; storage.
+ExchangeReport export_weights(const std::string& checkpoint, const std::string& folder, std::optional<Number> type,
+                              std::int64_t shard_bytes);
+
+}  // namespace fourfold::exchange
