@@ -105,8 +105,14 @@ std::vector<StageCrossing> stage_crossings(const Deck& deck, const PipelinePlan&
       const StageOperation transfer{forwards ? OperationKind::receive_activation : OperationKind::receive_gradient,
                                     forwards ? boundary + 1 : boundary, 0, -1};
       const TransferSides sides = sides_of(deck, grid, plan.cuts, plan.schedule, transfer, samples);
+      const bool alike = sides.senders == sides.receivers;  // then each has one peer, its counterpart
       for (std::size_t i = 0; i < sides.receivers.size(); ++i) {
-        (forwards ? crossing.forwards : crossing.backwards) += size_of(sides.receivers[i]);
+        const Index size = size_of(sides.receivers[i]);
+        (forwards ? crossing.forwards : crossing.backwards) += size;
+        if (alike) {
+          if (size > 0) crossing.pairs.emplace_back(before[i], behind[i]);
+          continue;
+        }
         for (const CrossingPiece& piece : pieces_to_receive(sides.senders, sides.receivers, static_cast<int>(i))) {
           const auto peer = static_cast<std::size_t>(piece.peer);
           crossing.pairs.emplace_back(before[forwards ? peer : i], behind[forwards ? i : peer]);

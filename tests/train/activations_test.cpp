@@ -85,23 +85,33 @@ struct Case {
   DenseShape grid;
   const Model* model;
   Texts flags;
+  std::vector<DenseShape> widths = {};  // of each stage, in place of `grid`
 };
 
 int ranks_of(const Case& c) {
-  return c.stages * static_cast<int>(c.grid.size());
+  int ranks = 0;
+  for (const DenseShape& grid : c.widths) ranks += static_cast<int>(grid.size());
+  return ranks > 0 ? ranks : c.stages * static_cast<int>(c.grid.size());
 }
 
 Texts overrides(const Case& c, bool flags = true) {
   Texts list = c.model->overrides;
   const auto add = [&](const std::string& key, const std::string& value) { list.push_back(key + "=" + value); };
   add("parallel.schedule", c.builder);
-  add("parallel.stages", std::to_string(c.stages));
   add("parallel.interleave", std::to_string(c.interleave));
   add("batch.micro_batches", std::to_string(c.micro_batches));
-  add("parallel.dense.data", std::to_string(c.grid.data));
-  add("parallel.dense.depth", std::to_string(c.grid.depth));
-  add("parallel.dense.row", std::to_string(c.grid.row));
-  add("parallel.dense.col", std::to_string(c.grid.col));
+  const auto text = [](const DenseShape& grid) {
+    return "{data: " + std::to_string(grid.data) + ", depth: " + std::to_string(grid.depth) +
+           ", row: " + std::to_string(grid.row) + ", col: " + std::to_string(grid.col) + "}";
+  };
+  if (c.widths.empty()) {
+    add("parallel.stages", std::to_string(c.stages));
+    add("parallel.dense", text(c.grid));
+  } else {
+    std::string grids;
+    for (const DenseShape& grid : c.widths) grids += (grids.empty() ? "" : ", ") + text(grid);
+    add("parallel.stage_grids", "[" + grids + "]");
+  }
   if (c.builder == "geo") {
     std::string extra;
     for (int boundary = 0; boundary + 1 < c.stages; ++boundary) extra += boundary > 0 ? ",0" : "1";
@@ -146,6 +156,20 @@ std::vector<Case> all_cases(const std::vector<Model>& models) {
   return cases;
 }
 
+// Stages of unequal width, with each set of flags.
+std::vector<Case> unequal_cases(const std::vector<Model>& models) {
+  std::vector<Case> cases;
+  for (const std::size_t of : {0, 1, 6}) {
+    const Model& model = models[of];
+    for (const Texts& flags : model.flags) {
+      cases.push_back({"1f1b", 3, 4, 1, {}, &model, flags, {{3, 1, 1, 1}, {1, 3, 1, 1}, {1, 1, 2, 1}}});
+      cases.push_back({"zero_bubble", 2, 3, 1, {}, &model, flags, {{2, 1, 2, 1}, {1, 2, 1, 2}}});
+      cases.push_back({"gpipe", 3, 2, 1, {}, &model, flags, {{1, 1, 1, 2}, {5, 1, 1, 1}, {1, 1, 1, 1}}});
+    }
+  }
+  return cases;
+}
+
 TEST(Activations, FlagsChangeNoBit) {
   if (world().size() != 8) GTEST_SKIP() << "NOT TESTED in this launch: the launch of 8 ranks runs it";
   const std::vector<Model> list = models();
@@ -155,7 +179,12 @@ TEST(Activations, FlagsChangeNoBit) {
     std::erase_if(cases, [&](const Case& c) { return c.model != &model; });
     std::mt19937_64 engine(test::seed() + static_cast<std::uint64_t>(&model - list.data()));
     std::shuffle(cases.begin(), cases.end(), engine);
-    for (const Case& c : test::sample(cases, 1)) {
+    cases = test::sample(cases, 1);
+    std::vector<Case> unequal = unequal_cases(list);
+    std::erase_if(unequal, [&](const Case& c) { return c.model != &model; });
+    if (!unequal.empty()) unequal = test::sample(unequal, 1);
+    cases.insert(cases.end(), unequal.begin(), unequal.end());
+    for (const Case& c : cases) {
       SCOPED_TRACE(name(c));
       test::on_ranks(ranks_of(c), [&](const Communicator& ranks) {
         const auto kept = test::run_steps(test::deck_of(model.yaml, overrides(c, false), ranks.size()), ranks, 2);
@@ -210,6 +239,7 @@ void expect_told(const Case& c, const Communicator& ranks) {
   const MemoryLedger& memory = run.memory;
   const PipelinePlan& plan = run.trainer.pipeline();
   const Graph graph = describe(deck.model);
+  const Deck own = deck_of_place(deck, run.comms.here());
   std::int64_t most = 0, before = 0, moved = 0;
   run.trainer.observe([&](const StageOperation& operation) {
     const std::int64_t now = memory.live(MemoryTag::activations);
@@ -218,7 +248,7 @@ void expect_told(const Case& c, const Communicator& ranks) {
       const Range& units = plan.cuts[static_cast<std::size_t>(operation.chunk)];
       for (std::int64_t unit = units.begin; unit < units.end; ++unit) {
         if (plan.keeping[static_cast<std::size_t>(unit)] != Keeping::offload) continue;
-        away += activation_bytes(deck, graph, run.comms.here(), unit, KeptFor::backward);
+        away += activation_bytes(own, graph, run.comms.here(), unit, KeptFor::backward);
       }
       EXPECT_EQ(operation.kind == OperationKind::load ? now - before : before - now, away);
       moved += away;
@@ -259,6 +289,7 @@ TEST(Activations, PeaksAreToldToTheByte) {
     if (model.yaml == test::small_transformer()) model.overrides.push_back("model.dropout=0");
   }
   std::vector<Case> cases = test::sample(all_cases(list), 6);
+  for (const Case& c : test::sample(unequal_cases(list), 3)) cases.push_back(c);
   // The peak is where a layer has run again: in a whole backward, and in an input gradient by itself.
   for (const Model* model : {&list[0], &list[6]}) {
     cases.push_back({"list", 2, 3, 1, {1, 1, 2, 1}, model, {"default=recompute"}});
