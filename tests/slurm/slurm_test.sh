@@ -73,7 +73,7 @@ lines_with() { [ "$(grep -c -- "$2" "$1" 2> /dev/null)" -ge "$3" ]; } # FILE TEX
 
 # ended JOB CODE OUTPUT WHAT: waits for its end and looks at the exit code.
 ended() {
-  wait_until 120 has_ended "$1" || fail "$4: job $1 is $(field "$1" JobState) after 120 s: $(tail -n 3 "$3" 2> /dev/null)"
+  wait_until 240 has_ended "$1" || fail "$4: job $1 is $(field "$1" JobState) after 240 s: $(tail -n 3 "$3" 2> /dev/null)"
   [ "$(field "$1" ExitCode)" = "$2" ] ||
     fail "$4: job $1 is $(field "$1" JobState) with $(field "$1" ExitCode), not $2: $(tail -n 5 "$3")"
 }
@@ -182,13 +182,13 @@ case_scaling() {
   mapfile -t jobs < <(grep -o 'job [0-9]*' study.1 | cut -d' ' -f2)
   [ ${#jobs[@]} = 4 ] || fail "scaling: $(cat study.1)"
   scancel "${jobs[1]}_2" # before it starts
-  wait_until 120 has_ended "${jobs[3]}" || fail "scaling: the table's job does not end"
+  wait_until 240 has_ended "${jobs[3]}" || fail "scaling: the table's job does not end"
   [ "$(field "${jobs[3]}" ExitCode)" = 1:0 ] || fail "scaling: a failed point, and exit code $(field "${jobs[3]}" ExitCode)"
   grep -q '^failed: 2 nodes, repeat 2, job -: has not run$' study-strong/table.txt || fail "scaling: $(cat study-strong/table.txt)"
   find study-strong -name metrics.jsonl -exec stat -c '%n %Y' {} + | sort > before
   study > study.2
   mapfile -t jobs < <(grep -o 'job [0-9]*' study.2 | cut -d' ' -f2)
-  wait_until 120 has_ended "${jobs[3]}" || fail "scaling, again: the table's job does not end"
+  wait_until 240 has_ended "${jobs[3]}" || fail "scaling, again: the table's job does not end"
   [ "$(field "${jobs[3]}" ExitCode)" = 0:0 ] || fail "scaling, again: exit code $(field "${jobs[3]}" ExitCode)"
   find study-strong -name metrics.jsonl -exec stat -c '%n %Y' {} + | sort > after
   [ "$(wc -l < after)" = 6 ] && [ -z "$(comm -23 before after)" ] || fail "scaling, again: finished repeats ran again"
@@ -240,12 +240,12 @@ case_laptop() {
 # The limit itself, without a warning before it: SIGTERM, a save, and requeued before Slurm ends the script.
 case_limit() {
   local job out
-  job=$(submit -N 1 --ntasks-per-node=2 -t 1 --signal=B:WINCH@10 "$scripts/restart_chain.sbatch" small.yaml)
+  job=$(submit -N 1 --ntasks-per-node=2 -t 1 --signal=B:URG@10 "$scripts/restart_chain.sbatch" small.yaml)
   out=fourfold-chain-$job.out
   wait_until 60 has_step run 8
   scancel --signal=STOP "$job"
   wait_until 150 lines_with "$out" 'DUE TO TIME LIMIT' 1 || fail "limit: it does not come"
-  scancel --signal=CONT "$job"
+  scancel --signal=CONT "$job" 2> /dev/null # Slurm may have done so itself
   wait_until 60 lines_with "$out" 'is requeued' 1 || fail "limit: not requeued: $(tail -n 5 "$out")"
   ended "$job" 0:0 "$out" limit
 }
