@@ -24,7 +24,7 @@ std::shared_ptr<void> Devices::attach(const Launch& launch, Pool& pool, SharedMe
       log_warn("the ranks of a node cannot read each other's memory (" + problem +
                "): collectives go through MPI, and are slower");
     }
-    if (const auto memory = launch.shared_memory()) {
+    if (const auto& memory = launch.shared_memory(); memory != nullptr) {
       // A block elsewhere would not do: the others of the node reach for this rank's blocks in shared memory.
       pool.set_source([memory](std::int64_t bytes) {
         auto block = memory->take(bytes);
