@@ -4,7 +4,7 @@
 # crashed rank, a scaling study as arrays. Every broken run ends with the final checkpoint of an unbroken one, byte for
 # byte. FOURFOLD_FULL=1: also the time limit itself, a node that fails, mpirun as launcher, cuts at random moments.
 # Exit codes: 0 passed, 1 not, 77 not tested: there is no Slurm here.
-# shellcheck disable=SC2015,SC2016
+# shellcheck disable=SC2015
 set -u
 fourfold=$1
 source=$2
@@ -174,14 +174,6 @@ case_crash() {
   grep -q 'step [1-4][05] of 60' "fourfold-$again.out" || fail "crash: resumed from the start"
 }
 
-# Ranks that leave with 75 one after the other: none is ended by the launcher for the code of another.
-case_again() {
-  srun -N 2 -n 2 --kill-on-bad-exit=1 "$scripts/rank.sh" again bash -c 'sleep $((2 * SLURM_PROCID)); echo "rank $SLURM_PROCID"; exit 75' > again.out 2>&1 ||
-    fail "again: exit code $?: $(cat again.out)"
-  [ -e again ] || fail "again: rank 0 did not say so"
-  [ "$(sort again.out)" = $'rank 0\nrank 1' ] || fail "again: $(cat again.out)"
-}
-
 # A scaling study; one repeat is cancelled; the same command runs only that one again.
 case_scaling() {
   local jobs table
@@ -304,7 +296,7 @@ case_random() {
 }
 
 # Side by side: most of the time goes into waiting for Slurm.
-cases=(plain chain successor crash again scaling refused laptop)
+cases=(plain chain successor crash scaling refused laptop)
 [ "${FOURFOLD_FULL:-0}" != 1 ] || cases+=(limit node mpirun random)
 begin=$SECONDS
 running=()
