@@ -19,6 +19,7 @@ job=${SLURM_JOB_ID:-}
 status=0
 child=
 interrupted=0
+told=0
 
 say() { echo "$script: $*"; }
 
@@ -175,11 +176,14 @@ newest_step() {
 }
 
 # The launcher hands SIGUSR2 on to all ranks. Not SIGUSR1: scancel may have sent that to the ranks already, and a second
-# one of a kind means "at once".
+# one of a kind means "at once". Ranks that do not listen yet find the stop file.
 tell_ranks() {
   interrupted=1
   say "$(date '+%T') SIGUSR1: the ranks are told to save and stop"
-  [ -z "$child" ] || kill -USR2 "$child" 2> /dev/null
+  [ -n "$child" ] || return 0
+  told=1
+  : > "$folder/STOP"
+  kill -USR2 "$child" 2> /dev/null
 }
 
 # SIGTERM (scancel, the time limit, preemption): Slurm sends it to the ranks too. Here it is only waited for them.
@@ -203,6 +207,7 @@ launch() {
     [ $interrupted = 1 ] || break
   done
   child=
+  [ "$told" = 0 ] || rm -f -- "$folder/STOP"
   if [ -e "$again" ]; then status=75; fi
   rm -f -- "$again"
 }

@@ -23,8 +23,10 @@ if [ "$1" = --probe ]; then
   exit 0
 fi
 
-# The signals are the program's: this shell has to outlive it.
-trap : TERM INT USR1 USR2
+# The signals are the program's: this shell has to outlive it. SIGUSR1 and SIGUSR2 are ignored, and so they are by the
+# program until it listens to them: one that comes while it starts would end it.
+trap : TERM INT
+trap '' USR1 USR2
 again=$1
 shift
 "$@"

@@ -4,7 +4,7 @@
 # crashed rank, a scaling study as arrays. Every broken run ends with the final checkpoint of an unbroken one, byte for
 # byte. FOURFOLD_FULL=1: also the time limit itself, a node that fails, mpirun as launcher, cuts at random moments.
 # Exit codes: 0 passed, 1 not, 77 not tested: there is no Slurm here.
-# shellcheck disable=SC2015
+# shellcheck disable=SC2015,SC2016
 set -u
 fourfold=$1
 source=$2
@@ -47,7 +47,7 @@ run:        {name: small, folder: run, steps: 60, seed: 11}
 model:      {kind: transformer, layers: 2, hidden: 48, heads: 3, kv_heads: 1, head_dim: 16, vocab: 257, sequence: 32,
              positions: rope, norm: rms, ffn: {kind: swiglu, hidden: 96}, dropout: 0.1}
 data:       {train: [text.txt], valid_fraction: 0.05}
-batch:      {global: 192}
+batch:      {global: 384}
 optimizer:  {kind: adamw, lr: 3.0e-3, weight_decay: 0.1, clip: 1.0, schedule: {kind: cosine, warmup: 5, final: 3.0e-4}}
 precision:  {compute: fp32}
 numerics:   {deterministic: true}
@@ -160,8 +160,10 @@ case_crash() {
   job=$(submit -N 2 --ntasks-per-node=1 -t 5 "$scripts/restart_chain.sbatch" small.yaml)
   out=fourfold-chain-$job.out
   wait_until 60 has_step run 17
+  scancel --signal=STOP "$job" # while the rank is looked for, which takes longer than the run on a fast machine
   victim=$(rank_processes "$job" | tail -n 1)
   [ -n "$victim" ] && kill -KILL "$victim" || fail "crash: no rank to kill"
+  scancel --signal=CONT "$job"
   begin=$SECONDS
   wait_until 60 has_ended "$job"
   [ $((SECONDS - begin)) -lt 30 ] || fail "crash: gone only after $((SECONDS - begin)) s"
@@ -172,6 +174,29 @@ case_crash() {
   again=$(submit -N 2 --ntasks-per-node=1 -t 5 "$scripts/train.sbatch" small.yaml)
   ended "$again" 0:0 "fourfold-$again.out" "crash, resumed"
   grep -q 'step [1-4][05] of 60' "fourfold-$again.out" || fail "crash: resumed from the start"
+}
+
+# Ranks that leave with 75 one after the other: none is ended by the launcher for the code of another.
+case_again() {
+  srun -N 2 -n 2 --kill-on-bad-exit=1 "$scripts/rank.sh" again bash -c 'sleep $((2 * SLURM_PROCID)); echo "rank $SLURM_PROCID"; exit 75' > again.out 2> again.err ||
+    fail "again: exit code $?: $(cat again.out again.err)"
+  [ -e again ] || fail "again: rank 0 did not say so"
+  [ "$(sort again.out)" = $'rank 0\nrank 1' ] || fail "again: $(cat again.out)"
+}
+
+# Signals that come before the program listens: not fatal, and what the script was told is not lost.
+case_early() {
+  local job out
+  printf '#!/bin/sh\nif [ "$1" = train ]; then sleep 3; fi\nexec "%s" "$@"\n' "$fourfold" > slow_start
+  chmod +x slow_start
+  job=$(FOURFOLD_PROGRAM=$PWD/slow_start submit -N 1 --ntasks-per-node=2 -t 5 "$scripts/train.sbatch" small.yaml)
+  out=fourfold-$job.out
+  wait_until 60 lines_with "$out" 'run folder run, step 0' 1 || fail "early: no start"
+  sleep 1
+  scancel --batch --signal=USR1 "$job"
+  ended "$job" 75:0 "$out" early
+  has_step run 20 && fail "early: stopped only after step $(step_of run)"
+  [ ! -e run/STOP ] || fail "early: the stop file is left over"
 }
 
 # A scaling study; one repeat is cancelled; the same command runs only that one again.
@@ -194,7 +219,7 @@ case_scaling() {
   [ "$(wc -l < after)" = 6 ] && [ -z "$(comm -23 before after)" ] || fail "scaling, again: finished repeats ran again"
   table=$(cat study-strong/table.txt)
   echo "$table"
-  [ "$(grep -cE '^ +(1 +1|2 +2|4 +4) +192 .* - +- +2 of 2$' <<< "$table")" = 3 ] || fail "scaling: the table's rows: $table"
+  [ "$(grep -cE '^ +(1 +1|2 +2|4 +4) +384 .* - +- +2 of 2$' <<< "$table")" = 3 ] || fail "scaling: the table's rows: $table"
   # Every rank had a core of its own only where the host has four.
   [ "$(nproc)" -ge 4 ] || grep -q '^OVERSUBSCRIBED' <<< "$table" || fail "scaling: oversubscribed times are called a measure"
 }
@@ -296,7 +321,7 @@ case_random() {
 }
 
 # Side by side: most of the time goes into waiting for Slurm.
-cases=(plain chain successor crash scaling refused laptop)
+cases=(plain chain successor crash again early scaling refused laptop)
 [ "${FOURFOLD_FULL:-0}" != 1 ] || cases+=(limit node mpirun random)
 begin=$SECONDS
 running=()
