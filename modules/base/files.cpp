@@ -74,9 +74,8 @@ NewFile::NewFile(std::string path) : path_(std::move(path)), temporary_(path_ + 
 }
 
 NewFile::~NewFile() {
-  if (descriptor_ < 0) return;
-  ::close(descriptor_);
-  ::unlink(temporary_.c_str());
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!published_) ::unlink(temporary_.c_str());
 }
 
 void NewFile::append(std::span<const unsigned char> bytes) {
@@ -111,16 +110,31 @@ void NewFile::write_out(std::int64_t position, std::span<const unsigned char> by
   }
 }
 
-void NewFile::finish() {
+void NewFile::complete() {
   flush();
   if (::fsync(descriptor_) != 0) not_written("cannot fsync", temporary_);
   if (::close(std::exchange(descriptor_, -1)) != 0) not_written("cannot close", temporary_);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) not_written("cannot rename to", path_);
-  const std::string folder = std::filesystem::path(path_).parent_path().string();
-  const int at = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (at < 0) return;  // a folder that may be written to but not read
-  ::fsync(at);
+}
+
+void NewFile::publish() {
+  FOURFOLD_ASSERT(descriptor_ < 0, "a file is complete before it has its name");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) not_written("cannot rename " + temporary_ + " to", path_);
+  published_ = true;
+  sync_folder_of(path_);
+}
+
+void sync_folder_of(const std::string& file) {
+  std::string folder = std::filesystem::path(file).parent_path().string();
+  if (folder.empty()) folder = ".";
+  const int at = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (at < 0) {
+    if (errno == EACCES) return;  // one that may be written to but not read
+    not_written("cannot open", folder);
+  }
+  const int error = ::fsync(at) == 0 ? 0 : errno;
   ::close(at);
+  errno = error;
+  if (error != 0) not_written("cannot fsync", folder);
 }
 
 }  // namespace fourfold

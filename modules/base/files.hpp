@@ -30,7 +30,8 @@ class InputFile {
 // The whole of a small file. Errors: InputFile's; larger than `limit` bytes.
 std::string read_text_file(const std::string& path, std::int64_t limit);
 
-// Written as PATH.tmp, renamed to PATH by finish(); without finish() nothing stays. Small appends are gathered.
+// Written as PATH.tmp. complete() brings all of it to the disk, publish() gives it its name: of a set of files all are
+// completed before one is published. Without publish() nothing stays. Small appends are gathered.
 // Errors (Error, storage): the system's, with the path.
 class NewFile {
  public:
@@ -45,7 +46,12 @@ class NewFile {
   void append(std::string_view text);
   // Overwrites bytes that were appended: headers that count what follows.
   void write_at(std::int64_t position, std::span<const unsigned char> bytes);
-  void finish();  // fsync, rename, fsync of the folder
+  void complete();  // fsync, close; nothing is appended afterwards
+  void publish();   // rename, fsync of the folder
+  void finish() {
+    complete();
+    publish();
+  }
 
  private:
   void flush();
@@ -54,8 +60,12 @@ class NewFile {
   std::string path_;
   std::string temporary_;
   int descriptor_ = -1;
+  bool published_ = false;
   std::int64_t size_ = 0;
   std::string gathered_;  // the last bytes of size_, not yet written
 };
+
+// Files that appeared in a folder or went from it outlive a crash from now on. Errors (Error, storage): the system's.
+void sync_folder_of(const std::string& file);
 
 }  // namespace fourfold

@@ -273,9 +273,9 @@ Writer::Writer(const std::string& path, std::vector<Entry> entries, const Metada
   for (const Entry& entry : entries_) expected_ += bytes_of(entry, path);
 }
 
-void Writer::finish() {
+void Writer::complete() {
   FOURFOLD_ASSERT(file_.size() == expected_, "the bytes of every tensor were appended");
-  file_.finish();
+  file_.complete();
 }
 
 }  // namespace fourfold::safetensors

@@ -76,8 +76,13 @@ class Writer {
   // In this order the bytes are wanted.
   const std::vector<Entry>& entries() const { return entries_; }
   void append(std::span<const unsigned char> bytes) { file_.append(bytes); }
-  // Asserts that all bytes came, and gives the file its name.
-  void finish();
+  // Asserts that all bytes came, and brings them to the disk.
+  void complete();
+  void publish() { file_.publish(); }  // gives the file its name
+  void finish() {
+    complete();
+    publish();
+  }
 
  private:
   std::vector<Entry> entries_;

@@ -120,19 +120,28 @@ void write_folder(const std::string& folder, const std::vector<Entry>& entries, 
     total += bytes;
   }
   Json map = Json::object();
+  std::vector<std::unique_ptr<Writer>> writers;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const std::string name = shards.size() == 1 ? kSingle : shard_name(i + 1, shards.size());
     for (const Entry& entry : shards[i]) map[entry.name] = name;
-    Writer writer((fs::path(folder) / name).string(), std::move(shards[i]), metadata);
+    Writer& writer = *writers.emplace_back(
+        std::make_unique<Writer>((fs::path(folder) / name).string(), std::move(shards[i]), metadata));
     for (const Entry& entry : writer.entries()) fill(entry, writer);
-    writer.finish();
+    writer.complete();
   }
-  // An index or a single file that is left from another export would be read in place of what was written.
-  fs::remove(fs::path(folder) / (shards.size() == 1 ? kIndex : kSingle), error);
-  if (shards.size() == 1) return;
-  NewFile index((fs::path(folder) / kIndex).string());
+  const std::string index_path = (fs::path(folder) / kIndex).string();
+  NewFile index(index_path);
   index.append(Json{{"metadata", {{"total_size", total}}}, {"weight_map", std::move(map)}}.dump(2) + "\n");
-  index.finish();
+  index.complete();
+  // Without what names an earlier export's files, a folder that is cut off from here on is no export, and not one of
+  // old and new files.
+  for (const char* name : {kIndex, kSingle}) {
+    fs::remove(fs::path(folder) / name, error);
+    if (error) fail_all(ExitCode::storage, (fs::path(folder) / name).string() + ": " + error.message());
+  }
+  sync_folder_of(index_path);
+  for (const std::unique_ptr<Writer>& writer : writers) writer->publish();
+  if (writers.size() > 1) index.publish();
 }
 
 }  // namespace fourfold::safetensors

@@ -32,6 +32,25 @@ struct Document {
 };
 using Take = std::function<void(const Document&)>;
 
+// Files of that stem that are there: STEM_000000.bin and so on.
+std::vector<std::string> shards_of(const std::string& stem) {
+  namespace fs = std::filesystem;
+  const std::string begin = fs::path(stem).filename().string() + "_", end = ".bin";
+  fs::path folder = fs::path(stem).parent_path();
+  if (folder.empty()) folder = ".";
+  std::vector<std::string> shards;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.size() != begin.size() + 6 + end.size() || !name.starts_with(begin) || !name.ends_with(end)) continue;
+    if (name.substr(begin.size(), 6).find_first_not_of("0123456789") == std::string::npos) {
+      shards.push_back((fs::path(stem).parent_path() / name).string());
+    }
+  }
+  std::sort(shards.begin(), shards.end());
+  return shards;
+}
+
 class Conversion {
  public:
   explicit Conversion(const ConvertOptions& options) : options_(options) {}
@@ -54,10 +73,14 @@ class Conversion {
     }
     open_part();
     read([this](const Document& document) { write(document); });
-    writer_->finish();
+    writers_.back()->complete();
     if (part_ + 1 < options_.parts) {
       fail_all(ExitCode::input, "the documents fill only " + std::to_string(part_ + 1) + " of " +
                                     std::to_string(options_.parts) + " parts; ask for fewer --parts");
+    }
+    for (const std::unique_ptr<TokenWriter>& writer : writers_) {
+      writer->publish();
+      for (const std::unique_ptr<NewFile>& file : writer->files()) report_.files.push_back(file->path());
     }
     return report_;
   }
@@ -93,22 +116,18 @@ class Conversion {
     if (options_.parts > 1) {
       stem += fmt::format("-{:05}-of-{:05}", part_ + 1, options_.parts);
     }
-    std::vector<std::string> names;
-    if (to_megatron()) {
-      names = {stem + ".bin", stem + ".idx"};
-    } else {
-      names = {stem + "_000000.bin"};
-    }
+    // Any shard of llm.c's, for later ones of an earlier run would be read with those of this.
+    const std::vector<std::string> names =
+        to_megatron() ? std::vector<std::string>{stem + ".bin", stem + ".idx"} : shards_of(stem);
     for (const std::string& name : names) {
       std::error_code ignored;
       if (std::filesystem::exists(name, ignored))
         fail_all(ExitCode::input, name + " is there already; move it away first");
-      report_.files.push_back(name);
     }
     if (to_megatron()) {
-      writer_ = std::make_unique<MegatronWriter>(stem, type());
+      writers_.push_back(std::make_unique<MegatronWriter>(stem, type()));
     } else {
-      writer_ = std::make_unique<LlmcWriter>(stem, type(), end_id("llm.c's format"), options_.shard_tokens);
+      writers_.push_back(std::make_unique<LlmcWriter>(stem, type(), end_id("llm.c's format"), options_.shard_tokens));
     }
   }
 
@@ -117,7 +136,7 @@ class Conversion {
     for (const Ids& ids : document.sequences) tokens += static_cast<std::int64_t>(ids.size());
     // A document goes to the part that its first token is in, but no part is left empty.
     if (part_ + 1 < options_.parts && report_.tokens * options_.parts >= (part_ + 1) * tokens_in_) {
-      writer_->finish();
+      writers_.back()->complete();
       ++part_;
       open_part();
     }
@@ -131,9 +150,9 @@ class Conversion {
                                         " is not below --vocab " + std::to_string(*options_.vocab));
         }
       }
-      writer_->add_sequence(ids);
+      writers_.back()->add_sequence(ids);
     }
-    writer_->end_document();
+    writers_.back()->end_document();
     ++report_.documents;
     report_.tokens += tokens + (end || !to_megatron() ? 1 : 0);
   }
@@ -251,7 +270,7 @@ class Conversion {
   bool has_text_ = false;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::optional<std::int32_t> end_;
-  std::unique_ptr<TokenWriter> writer_;
+  std::vector<std::unique_ptr<TokenWriter>> writers_;  // one a part
   std::int64_t part_ = 0;
   ConvertReport report_;
 };

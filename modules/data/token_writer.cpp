@@ -36,8 +36,12 @@ TokenType megatron_type(std::int64_t vocab) {
   return vocab < kSmallVocab ? TokenType::u16 : TokenType::i32;
 }
 
+void TokenWriter::publish() {
+  for (const std::unique_ptr<NewFile>& file : files_) file->publish();
+}
+
 MegatronWriter::MegatronWriter(std::string stem, TokenType type)
-    : stem_(std::move(stem)), type_(type), bin_(stem_ + ".bin") {
+    : stem_(std::move(stem)), type_(type), bin_(new_file(stem_ + ".bin")) {
   FOURFOLD_ASSERT(type != TokenType::u32, "Megatron has no code for u32");
 }
 
@@ -65,9 +69,9 @@ void MegatronWriter::end_document() {
   documents_.push_back(static_cast<std::int64_t>(lengths_.size()));
 }
 
-void MegatronWriter::finish() {
+void MegatronWriter::complete() {
   FOURFOLD_ASSERT(documents_.back() == static_cast<std::int64_t>(lengths_.size()), "the last document was ended");
-  NewFile index(stem_ + ".idx");
+  NewFile& index = new_file(stem_ + ".idx");
   std::string head("MMIDIDX\0\0", 9);
   append_number(head, std::uint64_t{1});
   append_number(head, static_cast<std::uint8_t>(type_));
@@ -81,8 +85,8 @@ void MegatronWriter::finish() {
     at += length * token_bytes(type_);
   }
   append_numbers(index, documents_);
-  bin_.finish();
-  index.finish();
+  bin_.complete();
+  index.complete();
 }
 
 LlmcWriter::LlmcWriter(std::string stem, TokenType type, std::int32_t start, std::int64_t shard_tokens)
@@ -92,11 +96,11 @@ LlmcWriter::LlmcWriter(std::string stem, TokenType type, std::int32_t start, std
 }
 
 void LlmcWriter::put(std::int32_t id) {
-  if (shard_ && in_shard_ == shard_tokens_) close_shard();
-  if (!shard_) {
+  if (shard_ != nullptr && in_shard_ == shard_tokens_) close_shard();
+  if (shard_ == nullptr) {
     char name[32];
     std::snprintf(name, sizeof name, "_%06lld.bin", static_cast<long long>(shards_));
-    shard_.emplace(stem_ + name);
+    shard_ = &new_file(stem_ + name);
     shard_->append(std::string_view(std::string(kLlmcHead, '\0')));
   }
   if (id < 0 || id > largest_of(type_)) does_not_fit(shard_->path(), document_, position_, id, type_);
@@ -127,14 +131,14 @@ void LlmcWriter::close_shard() {
   const std::int32_t head[3] = {llama ? kLlmcLlama3Tokens : kLlmcGpt2Tokens, llama ? 7 : 1,
                                 static_cast<std::int32_t>(in_shard_)};
   shard_->write_at(0, {reinterpret_cast<const unsigned char*>(head), sizeof head});
-  shard_->finish();
-  shard_.reset();
+  shard_->complete();
+  shard_ = nullptr;
   ++shards_;
   in_shard_ = 0;
 }
 
-void LlmcWriter::finish() {
-  if (shard_) close_shard();
+void LlmcWriter::complete() {
+  if (shard_ != nullptr) close_shard();
 }
 
 }  // namespace fourfold

@@ -1,9 +1,8 @@
-// Writers of token files. A file has its name only once it is whole.
+// Writers of token files. They have their names only once all of a writer's are whole.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,7 +22,19 @@ class TokenWriter {
   virtual ~TokenWriter() = default;
   virtual void add_sequence(std::span<const std::int32_t> ids) = 0;
   virtual void end_document() = 0;
-  virtual void finish() = 0;
+  virtual void complete() = 0;  // all is on the disk
+  void publish();               // the files get their names
+  void finish() {
+    complete();
+    publish();
+  }
+  const std::vector<std::unique_ptr<NewFile>>& files() const { return files_; }  // in the order of their names' making
+
+ protected:
+  NewFile& new_file(const std::string& path) { return *files_.emplace_back(std::make_unique<NewFile>(path)); }
+
+ private:
+  std::vector<std::unique_ptr<NewFile>> files_;
 };
 
 // STEM.bin and STEM.idx; the index comes last, so that a .bin without one is an interrupted conversion.
@@ -32,12 +43,12 @@ class MegatronWriter : public TokenWriter {
   MegatronWriter(std::string stem, TokenType type);  // one of Megatron's codes
   void add_sequence(std::span<const std::int32_t> ids) override;
   void end_document() override;
-  void finish() override;
+  void complete() override;
 
  private:
   std::string stem_;
   TokenType type_;
-  NewFile bin_;
+  NewFile& bin_;
   std::vector<std::int32_t> lengths_;
   std::vector<std::int64_t> documents_{0};
 };
@@ -49,7 +60,7 @@ class LlmcWriter : public TokenWriter {
   LlmcWriter(std::string stem, TokenType type, std::int32_t start, std::int64_t shard_tokens);
   void add_sequence(std::span<const std::int32_t> ids) override;
   void end_document() override;
-  void finish() override;
+  void complete() override;
 
  private:
   void put(std::int32_t id);
@@ -59,7 +70,7 @@ class LlmcWriter : public TokenWriter {
   TokenType type_;
   std::int32_t start_;
   std::int64_t shard_tokens_;
-  std::optional<NewFile> shard_;
+  NewFile* shard_ = nullptr;  // that is being filled
   std::int64_t shards_ = 0, in_shard_ = 0;
   std::int64_t document_ = 0, position_ = 0;
   bool open_ = false;  // a document

@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <functional>
+#include <filesystem>
+#include <map>
 #include <tuple>
 
 #include "base/error.hpp"
@@ -16,6 +17,7 @@ namespace fourfold::safetensors {
 namespace {
 
 using test::Folder;
+using test::message_of;
 
 const std::string kGoldenHeader =
     R"({"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
@@ -35,16 +37,6 @@ std::span<const unsigned char> bytes_of(const std::string& text) {
 
 Header parse(const std::string& file) {
   return parse_header(bytes_of(file), static_cast<std::int64_t>(file.size()), "m.safetensors");
-}
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::input) << error.what();
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(Safetensors, Golden) {
@@ -218,6 +210,37 @@ class InFolder : public testing::Test {
     return message_of([&] { FolderReader reader(folder_.path("model")); });
   }
 };
+
+// An export that breaks off leaves the earlier one as it was; one that cannot take the earlier one's names away is
+// none.
+TEST_F(InFolder, EarlierExportsAreNeverMixedIn) {
+  write(5, 6);
+  const auto all = [&] {
+    std::map<std::string, std::string> bytes;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path("model"))) {
+      bytes[entry.path().filename().string()] = test::read_all(entry.path().string());
+    }
+    return bytes;
+  };
+  const auto before = all();
+  const std::vector<Entry> entries = {
+      {"a", find_type("U8"), {6}}, {"b", find_type("U8"), {6}}, {"c", find_type("U8"), {6}}};
+  EXPECT_THROW(write_folder(folder_.path("model"), entries, 6, {},
+                            [](const Entry& entry, Writer& to) {
+                              if (entry.name == "c") fail_all(ExitCode::storage, "the disk is full");
+                              to.append(bytes_of(std::string(6, 'x')));
+                            }),
+               Error);
+  EXPECT_EQ(all(), before);
+  write(2, 100);  // one file
+  EXPECT_FALSE(std::filesystem::exists(path("model.safetensors.index.json")));
+  EXPECT_EQ(FolderReader(folder_.path("model")).tensors().size(), 2u);
+  // What cannot be removed: a folder of that name.
+  std::filesystem::create_directories(path("model.safetensors.index.json/taken"));
+  const std::string single = test::read_all(path("model.safetensors"));
+  EXPECT_THROW(write(3, 100), Error);
+  EXPECT_EQ(test::read_all(path("model.safetensors")), single);
+}
 
 TEST_F(InFolder, ShardsAndTheirIndex) {
   write(5, 6);  // a b c (6 bytes) | d (4) | e (5)

@@ -3,7 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <algorithm>
+#include <filesystem>
 
 #include "base/error.hpp"
 #include "d0.hpp"
@@ -16,21 +17,23 @@ namespace fourfold {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
+using test::message_of;
 using test::read_all;
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::input);
-    return error.what();
-  }
-  return "no error";
-}
 
 class Convert : public testing::Test {
  protected:
   const test::Folder folder_{"convert"};
+
+  // Names in the folder that begin so.
+  std::vector<std::string> files_of(const std::string& begin) const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path(""))) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with(begin)) names.push_back(name);
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
 
   std::string write_megatron(const std::string& name, const std::vector<Ids>& documents,
                              TokenType type = TokenType::u16) {
@@ -185,6 +188,43 @@ TEST_F(Convert, BareIdsAndSequences) {
   ConvertOptions parts = options({folder_.path("s")}, "u");
   parts.parts = 9;
   EXPECT_NE(message_of([&] { convert_data(parts); }).find("ask for fewer --parts"), std::string::npos);
+  EXPECT_EQ(files_of("u"), std::vector<std::string>{});
+}
+
+// A conversion that fails leaves none of its files, finished ones neither; one that does not names all.
+TEST_F(Convert, AllFilesOrNone) {
+  write_megatron("many", {{1, 2, 3}, {4, 5, 6}, {7, 70000}}, TokenType::i32);
+  ConvertOptions shards = options({folder_.path("many")}, "v", TokenFormat::llmc);
+  shards.end_of_document = 9;
+  shards.shard_tokens = 2;
+  shards.vocab = 1000;
+  EXPECT_NE(message_of([&] { convert_data(shards); }).find("id 70000"), std::string::npos);
+  EXPECT_EQ(files_of("v"), std::vector<std::string>{});
+  shards.vocab = 70001;
+  const std::vector<std::string> six = {"v_000000.bin", "v_000001.bin", "v_000002.bin",
+                                        "v_000003.bin", "v_000004.bin", "v_000005.bin"};
+  std::vector<std::string> told;
+  for (const std::string& file : convert_data(shards).files) {
+    told.push_back(std::filesystem::path(file).filename().string());
+  }
+  EXPECT_EQ(told, six);
+  EXPECT_EQ(files_of("v"), six);
+  // One later shard of an earlier run is enough: a glob would read it too.
+  for (int shard = 0; shard < 5; ++shard) std::filesystem::remove(folder_.path(six[static_cast<std::size_t>(shard)]));
+  EXPECT_NE(message_of([&] { convert_data(shards); }).find("v_000005.bin is there already"), std::string::npos);
+  EXPECT_EQ(files_of("v"), std::vector<std::string>{"v_000005.bin"});
+}
+
+// A name that cannot be given leaves no temporary file.
+TEST_F(Convert, NamesThatCannotBeGiven) {
+  std::filesystem::create_directories(folder_.path("w.idx/taken"));
+  {
+    MegatronWriter writer(folder_.path("w"), TokenType::u16);
+    writer.complete();
+    EXPECT_THROW(writer.publish(), Error);
+    EXPECT_EQ(files_of("w"), (std::vector<std::string>{"w.bin", "w.idx", "w.idx.tmp"}));
+  }
+  EXPECT_EQ(files_of("w"), (std::vector<std::string>{"w.bin", "w.idx"}));
 }
 
 }  // namespace

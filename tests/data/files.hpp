@@ -1,14 +1,18 @@
 // A folder of test files that goes away with the object.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <sstream>
 #include <string>
+
+#include "base/error.hpp"
 
 namespace fourfold::test {
 
@@ -46,6 +50,17 @@ inline std::string from_hex(const std::string& hex) {
   std::string bytes;
   for (int value = 0; words >> std::hex >> value;) bytes.push_back(static_cast<char>(value));
   return bytes;
+}
+
+// What an input error says.
+inline std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::input) << error.what();
+    return error.what();
+  }
+  return "no error";
 }
 
 // A file's digest, from coreutils' sha256sum.

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <functional>
 
 #include "base/error.hpp"
 #include "d0.hpp"
@@ -17,6 +16,7 @@ namespace {
 
 using test::Folder;
 using test::from_hex;
+using test::message_of;
 
 const std::string kGoldenBin = from_hex("0a 00 0b 00 0c 00 14 00 15 00 1e 00 1f 00 20 00 21 00");
 const std::string kGoldenIndex = from_hex(
@@ -52,16 +52,6 @@ std::vector<std::int32_t> all_of(const TokenSource& source) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(source.size()));
   source.read(0, ids);
   return ids;
-}
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::input);
-    return error.what();
-  }
-  return "no error";
 }
 
 class Files : public testing::Test {

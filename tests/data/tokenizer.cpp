@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
-
 #include "base/error.hpp"
 #include "data/byte_bpe.hpp"
 #include "files.hpp"
@@ -13,16 +11,7 @@ namespace fourfold {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::input);
-    return error.what();
-  }
-  return "no error";
-}
+using test::message_of;
 
 // GPT-2's spelling of a byte: printable bytes as themselves, the others as the characters from U+0100 on, in order.
 std::string spelt(int byte) {
