@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/timer.hpp"
 #include "comm/launch.hpp"
 #include "commands.hpp"
@@ -54,6 +55,7 @@ void add_data(CLI::App& line, ConvertOptions& options) {
 
 int convert_data_files(const ConvertOptions& options) {
   if (is_further_copy()) return static_cast<int>(ExitCode::done);
+  set_log_rank(0);
   const Stopwatch watch;
   const ConvertReport report = convert_data(options);
   std::printf("%s\n", fmt::format("{} documents, {} tokens{} in {:.1f} s: {}", report.documents, report.tokens,

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/log.hpp"
 #include "base/strict_json.hpp"
 #include "data/byte_bpe.hpp"
 
@@ -24,10 +25,12 @@ Json read_json(const std::string& path) {
   return parse_strict_json(read_text_file(path, kLargestFile), path);
 }
 
+std::string text_of(const Json& value, const char* name) {
+  return value.contains(name) && value.at(name).is_string() ? value.at(name).get<std::string>() : "";
+}
+
 std::string type_of(const Json& value) {
-  return value.is_object() && value.contains("type") && value.at("type").is_string()
-             ? value.at("type").get<std::string>()
-             : "";
+  return text_of(value, "type");
 }
 
 bool flag(const Json& value, const char* name, bool otherwise) {
@@ -64,6 +67,9 @@ void read_words(const Json& step, const std::string& path, BpeTables& tables) {
     for (const Json& part : step.at("pretokenizers")) read_words(part, path, tables);
   } else if (type == "ByteLevel") {
     tables.prefix_space = flag(step, "add_prefix_space", true);
+    if (tables.prefix_space && !tables.pattern.empty()) {
+      refuse(path, "pre_tokenizer: add_prefix_space behind a Split, before each of its words, is not built");
+    }
     if (flag(step, "use_regex", true)) {
       if (!tables.pattern.empty()) refuse(path, "pre_tokenizer: cuts words twice, which is not built");
       tables.pattern = kGpt2Pattern;
@@ -71,7 +77,7 @@ void read_words(const Json& step, const std::string& path, BpeTables& tables) {
   } else if (type == "Split") {
     const bool regex = step.contains("pattern") && step.at("pattern").is_object() &&
                        step.at("pattern").contains("Regex") && step.at("pattern").at("Regex").is_string();
-    if (!regex || step.value("behavior", "") != "Isolated" || flag(step, "invert", false) || !tables.pattern.empty()) {
+    if (!regex || text_of(step, "behavior") != "Isolated" || flag(step, "invert", false) || !tables.pattern.empty()) {
       refuse(path, "pre_tokenizer: only one Split, by a Regex, Isolated, is built");
     }
     tables.pattern = step.at("pattern").at("Regex").get<std::string>();
@@ -83,7 +89,11 @@ void read_words(const Json& step, const std::string& path, BpeTables& tables) {
 }  // namespace
 
 BpeTables read_tokenizer_json(const std::string& path) {
-  const Json json = read_json(path);
+  return parse_tokenizer_json(read_text_file(path, kLargestFile), path);
+}
+
+BpeTables parse_tokenizer_json(const std::string& text, const std::string& path) {
+  const Json json = parse_strict_json(text, path);
   const Json model = json.is_object() && json.contains("model") ? json.at("model") : Json();
   if (type_of(model) != "BPE")
     refuse(path, "model.type must be BPE, not " + (model.is_null() ? "missing" : type_of(model)));
@@ -94,12 +104,17 @@ BpeTables read_tokenizer_json(const std::string& path) {
     // NFC leaves alone what is in it already, as nearly all text is.
     if (type != "NFC")
       refuse(path, "normalizer " + type + " is not built; built: none, and NFC for text that is in it");
+    log_warn(
+        path +
+        ": its normalizer NFC is not applied: text that is not in NFC (`uconv -x nfc` makes it so) gets other ids");
   }
   if (tables.pattern.empty())
     refuse(path, "pre_tokenizer: byte-level BPE needs a pattern of words (ByteLevel or Split)");
-  for (const char* name : {"byte_fallback"}) {
-    if (flag(model, name, false)) refuse(path, std::string("model.") + name + " is not byte-level BPE");
+  if (flag(model, "byte_fallback", false)) refuse(path, "model.byte_fallback is not byte-level BPE");
+  for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    if (!text_of(model, name).empty()) refuse(path, std::string("model.") + name + " is not built");
   }
+  if (model.contains("dropout") && !model.at("dropout").is_null()) refuse(path, "model.dropout is not built");
   if (!model.contains("vocab") || !model.contains("merges") || !model.at("merges").is_array()) {
     refuse(path, "model.vocab and model.merges must be there");
   }
@@ -121,6 +136,9 @@ BpeTables read_tokenizer_json(const std::string& path) {
         refuse(path, "an added token must have content and id, not " + token.dump());
       }
       const std::string content = token.at("content").get<std::string>();
+      for (const char* name : {"lstrip", "rstrip", "single_word"}) {
+        if (flag(token, name, false)) refuse(path, "added token " + content + ": " + name + " is not built");
+      }
       tables.special.emplace(content, id_of(token.at("id"), path, content));
     }
   }

@@ -171,11 +171,6 @@ std::optional<std::int32_t> ByteBpe::end_of_document() const {
 }
 
 std::vector<std::int32_t> ByteBpe::encode(std::string_view text) const {
-  std::string prefixed;
-  if (prefix_space_ && !text.empty() && text[0] != ' ') {
-    prefixed = " " + std::string(text);
-    text = prefixed;
-  }
   std::vector<std::int32_t> ids;
   std::size_t done = 0;
   // The next place of each special token, looked up again only when it was passed.
@@ -190,7 +185,12 @@ std::vector<std::int32_t> ByteBpe::encode(std::string_view text) const {
         chosen = &special_[i];
       }
     }
-    encode_plain(text.substr(done, best == std::string_view::npos ? best : best - done), ids);
+    const std::string_view plain = text.substr(done, best == std::string_view::npos ? best : best - done);
+    if (prefix_space_ && !plain.empty() && plain[0] != ' ') {
+      encode_plain(" " + std::string(plain), ids);
+    } else {
+      encode_plain(plain, ids);
+    }
     if (chosen == nullptr) break;
     ids.push_back(chosen->second);
     done = best + chosen->first.size();

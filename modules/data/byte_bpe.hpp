@@ -19,7 +19,7 @@ struct BpeTables {
   std::vector<std::pair<std::string, std::string>> merges;  // by rank
   std::map<std::string, std::int32_t> special;              // text that is one token wherever it stands
   std::string pattern;                                      // of words, a PCRE2 expression
-  bool prefix_space = false;                                // text that does not begin with a space gets one
+  bool prefix_space = false;                                // what stands between special tokens begins with a space
   bool whole_words = false;                                 // a word of the vocabulary is not built from merges
 };
 
@@ -60,7 +60,10 @@ class ByteBpe : public Tokenizer {
   mutable std::unordered_map<std::string, std::vector<std::int32_t>> cache_;
 };
 
+// Errors (Error, input): what is no such table, or asks for what is not built, by name. Warns of NFC, which is left
+// out.
 BpeTables read_tokenizer_json(const std::string& path);
+BpeTables parse_tokenizer_json(const std::string& text, const std::string& path);  // `path` is for messages
 BpeTables read_vocab_and_merges(const std::string& vocab, const std::string& merges);
 
 }  // namespace fourfold

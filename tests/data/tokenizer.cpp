@@ -96,6 +96,8 @@ TEST(Bpe, SpecialTokensAndPrefixSpace) {
   EXPECT_EQ(bpe.decode(Ids{256, 'b'}), "<|endoftext|>b");
   of.prefix_space = true;
   EXPECT_EQ(ByteBpe(of, "t").encode("a"), (Ids{32, 'a'}));
+  // Each piece between special tokens, not the text.
+  EXPECT_EQ(ByteBpe(of, "t").encode("<|endoftext|>a<|endoftext|> b"), (Ids{256, 32, 'a', 256, 32, 'b'}));
 }
 
 TEST(Bpe, TablesThatAreWrong) {
@@ -183,6 +185,29 @@ TEST_F(BpeFiles, WhatIsNotBuiltIsRefusedByName) {
             std::string::npos);
   EXPECT_NE(fault("[").find("is not JSON"), std::string::npos);
   EXPECT_NE(fault(json(merges, byte_level_, R"("byte_fallback":true,)")).find("byte_fallback"), std::string::npos);
+  for (const char* more :
+       {R"("continuing_subword_prefix":"##",)", R"("end_of_word_suffix":"</w>",)", R"("dropout":0.1,)"}) {
+    EXPECT_NE(fault(json(merges, byte_level_, more)).find("is not built"), std::string::npos) << more;
+  }
+  EXPECT_EQ(
+      fault(json(merges, byte_level_, R"("continuing_subword_prefix":"","end_of_word_suffix":null,"dropout":null,)")),
+      "no error");
+  const auto with_token = [&](const std::string& flag) {
+    std::string text = json(merges, byte_level_);
+    return fault(text.replace(text.find(R"("special":true)"), 14, R"("special":true,")" + flag + R"(":true)"));
+  };
+  for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
+    EXPECT_NE(with_token(flag).find(std::string("added token <|end_of_text|>: ") + flag + " is not built"),
+              std::string::npos);
+  }
+  EXPECT_EQ(with_token("normalized"), "no error");
+  const std::string split = R"({"type":"Split","pattern":{"Regex":"\\w+"},"behavior":)";
+  EXPECT_NE(fault(json(merges, split + "3}")).find("only one Split, by a Regex, Isolated, is built"),
+            std::string::npos);
+  EXPECT_NE(fault(json(merges, R"({"type":"Sequence","pretokenizers":[)" + split +
+                                   R"("Isolated"},{"type":"ByteLevel","add_prefix_space":true,"use_regex":false}]})"))
+                .find("add_prefix_space behind a Split"),
+            std::string::npos);
   EXPECT_NE(message_of([&] { make_tokenizer("gpt2"); }).find("is no tokenizer by its name"), std::string::npos);
 }
 

@@ -16,8 +16,9 @@ clang++ -fsanitize=fuzzer "$work/probe.cpp" -o "$work/probe" 2> /dev/null ||
   { echo "NOT TESTED: this clang++ has no libFuzzer (the seeded loop of tests/fuzz runs)"; exit 77; }
 cd "$root" || exit 1
 sources=(tests/fuzz/libfuzzer.cpp tests/fuzz/targets.cpp modules/base/error.cpp modules/base/files.cpp
-  modules/base/strict_json.cpp modules/checkpoint/safetensors.cpp modules/data/megatron.cpp modules/data/llmc.cpp)
+  modules/base/strict_json.cpp modules/checkpoint/safetensors.cpp modules/data/megatron.cpp modules/data/llmc.cpp
+  modules/base/log.cpp modules/data/bpe_files.cpp modules/data/byte_bpe.cpp)
 clang++ -std=c++20 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -Imodules -Itests/fuzz \
-  "${sources[@]}" -lfmt -o "$work/fuzz" || exit 1
+  -DSPDLOG_SHARED_LIB -DSPDLOG_COMPILED_LIB -DSPDLOG_FMT_EXTERNAL "${sources[@]}" -lspdlog -lfmt -lpcre2-8 -o "$work/fuzz" || exit 1
 cd "$work" || exit 1
 ./fuzz -max_total_time="$seconds" -max_len=4096 -timeout=5 -print_final_stats=1 corpus

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "checkpoint/safetensors.hpp"
+#include "data/byte_bpe.hpp"
 #include "data/llmc.hpp"
 #include "data/megatron.hpp"
 
@@ -20,7 +21,7 @@ void require(bool truth, const char* what) {
 }
 
 template <class Body>
-bool taken(Body body) {
+bool taken(Body body, bool told_by_byte = true) {
   try {
     body();
     return true;
@@ -28,7 +29,7 @@ bool taken(Body body) {
     const std::string message = error.what();
     require(error.code() == ExitCode::input, "an error that is not the input's");
     require(message.find("a.file") == 0, "a message that does not begin with the file");
-    require(message.find("byte ") != std::string::npos, "a message without an offset");
+    require(!told_by_byte || message.find("byte ") != std::string::npos, "a message without an offset");
     return false;
   }
 }
@@ -68,6 +69,16 @@ bool llmc_tokens(std::span<const unsigned char> bytes) {
     const LlmcTokens header = parse_llmc_tokens(bytes, size, "a.file");
     require(kLlmcHead + header.tokens * token_bytes(header.type) == size, "tokens that do not fill the file");
   });
+}
+
+bool tokenizer_json(std::span<const unsigned char> bytes) {
+  const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return taken(
+      [&] {
+        const ByteBpe bpe(parse_tokenizer_json(text, "a.file"), "a.file");
+        require(bpe.vocab() > 0, "a vocabulary without tokens");
+      },
+      false);
 }
 
 template <class Number>
@@ -119,12 +130,25 @@ std::vector<std::string> llmc_seeds() {
   return seeds;
 }
 
+std::vector<std::string> tokenizer_seeds() {
+  const std::string begin = R"({"added_tokens":[{"id":4,"content":"<|endoftext|>","special":true,"lstrip":false}],)";
+  const std::string model =
+      R"("model":{"type":"BPE","dropout":null,"vocab":{"a":0,"b":1,"ab":2,"\u0120a":3,"\u0120":5},"merges":["a b",["\u0120","a"]]}})";
+  return {begin + R"("normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":true},)" + model,
+          begin +
+              R"("normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split",)"
+              R"("pattern":{"Regex":"\\p{L}+|\\s"},"behavior":"Isolated","invert":false},)"
+              R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]},)" +
+              model};
+}
+
 }  // namespace
 
 const std::vector<Target>& targets() {
   static const std::vector<Target> all{{"safetensors", safetensors_header, safetensors_seeds},
                                        {"megatron", megatron_index, megatron_seeds},
-                                       {"llmc", llmc_tokens, llmc_seeds}};
+                                       {"llmc", llmc_tokens, llmc_seeds},
+                                       {"tokenizer", tokenizer_json, tokenizer_seeds}};
   return all;
 }
 
