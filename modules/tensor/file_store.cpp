@@ -1,5 +1,7 @@
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <pthread.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,21 +16,39 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "tensor/away_store.hpp"
 
 namespace fourfold {
 
 namespace {
 
+// A file that is closed whatever happens.
+struct Descriptor {
+  int number = -1;
+  ~Descriptor() {
+    if (number >= 0) close(number);
+  }
+};
+
+bool lies_in_memory(int file) {
+  struct statfs system {};
+  return fstatfs(file, &system) == 0 && (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC);
+}
+
 class FileStore : public AwayStore {
  public:
   explicit FileStore(const std::string& folder) : folder_(folder) {
     std::string name = folder + "/fourfold-offload-XXXXXX";
-    file_ = mkostemp(name.data(), O_CLOEXEC);
-    if (file_ < 0) {
+    file_.number = mkostemp(name.data(), O_CLOEXEC);
+    if (file_.number < 0) {
       fail_one(ExitCode::storage, "no file can be made in " + folder + ": " + std::strerror(errno));
     }
     unlink(name.c_str());
+    if (lies_in_memory(file_.number)) {
+      log_warn("parallel.activations.offload_folder: " + folder +
+               " is in memory itself (tmpfs): offloading there saves none; give a folder on a disk of the node");
+    }
     // Signals are the main thread's; a file that grows beyond its limit is an error of the call here.
     sigset_t all, before;
     sigfillset(&all);
@@ -43,7 +63,6 @@ class FileStore : public AwayStore {
     }
     changed_.notify_all();
     thread_.join();
-    close(file_);
   }
   FileStore(const FileStore&) = delete;
   FileStore& operator=(const FileStore&) = delete;
@@ -119,8 +138,8 @@ class FileStore : public AwayStore {
   std::string move(const Call& call) const {
     for (std::int64_t moved = 0; moved < call.bytes;) {
       const auto left = static_cast<std::size_t>(call.bytes - moved);
-      const ssize_t bytes = call.writes ? pwrite(file_, call.data + moved, left, call.place + moved)
-                                        : pread(file_, call.data + moved, left, call.place + moved);
+      const ssize_t bytes = call.writes ? pwrite(file_.number, call.data + moved, left, call.place + moved)
+                                        : pread(file_.number, call.data + moved, left, call.place + moved);
       if (bytes < 0 && errno == EINTR) continue;
       if (bytes <= 0) {
         return std::to_string(left) + " bytes cannot be " + (call.writes ? "written to" : "read from") + " a file in " +
@@ -132,7 +151,7 @@ class FileStore : public AwayStore {
   }
 
   const std::string folder_;
-  int file_ = -1;
+  Descriptor file_;
   std::map<std::int64_t, std::vector<Place>> free_;  // by size
   Place end_ = 0;
   std::int64_t calls_ = 0;  // written by the main thread alone

@@ -2,7 +2,9 @@
 // layers and of sublayers, and offload, under every schedule. One launch of 8 ranks loops over all; FOURFOLD_FULL=1
 // runs every case.
 #include <gtest/gtest.h>
+#include <linux/magic.h>
 #include <sys/resource.h>
+#include <sys/vfs.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/trace.hpp"
 #include "comm/agree.hpp"
 #include "comm/collectives.hpp"
@@ -553,6 +556,25 @@ TEST(Activations, WhatIsAwayComesBack) {
       EXPECT_EQ(offload.fault(), "");
     }
     EXPECT_LE(pool.allocations(), 4);
+  }
+}
+
+// Files there take the memory that offloading is to free.
+TEST(Activations, AFolderInMemoryIsNamed) {
+  if (world().rank() != 0) return;
+  const auto said = [](const std::string& folder) {
+    testing::internal::CaptureStderr();
+    make_file_store(folder);
+    return testing::internal::GetCapturedStderr();
+  };
+  set_log_rank(0);
+  struct statfs system {};
+  if (statfs("/dev/shm", &system) != 0 || system.f_type != TMPFS_MAGIC) {
+    GTEST_SKIP() << "NOT TESTED: a folder in memory; /dev/shm is none here";
+  }
+  EXPECT_NE(said("/dev/shm").find("offload_folder: /dev/shm is in memory itself"), std::string::npos);
+  if (statfs(testing::TempDir().c_str(), &system) == 0 && system.f_type != TMPFS_MAGIC) {
+    EXPECT_EQ(said(testing::TempDir()), "");
   }
 }
 
