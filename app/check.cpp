@@ -8,12 +8,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <sstream>
 #include <string>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
 #include "commands.hpp"
 #include "deck/derive.hpp"
 #include "deck/writer.hpp"
@@ -143,13 +143,6 @@ struct Options {
   std::string svg;  // a file, or none
 };
 
-void write_file(const std::string& file, const std::string& text) {
-  std::ofstream stream(file, std::ios::binary);
-  stream << text;
-  stream.close();
-  if (!stream) fail_all(ExitCode::storage, "cannot write " + file);
-}
-
 int check(const Options& options) {
   const DeckArguments& arguments = options.deck;
   const std::optional<std::int64_t> ranks = options.ranks;
@@ -169,8 +162,9 @@ int check(const Options& options) {
     const Pipeline pipeline = pipeline_of(settled);
     if (options.schedule) figures += pipeline_text(pipeline);
     if (!options.svg.empty()) {
-      write_file(options.svg,
-                 draw_svg(pipeline.schedule, evaluate(pipeline.schedule, pipeline.durations), pipeline.unit));
+      NewFile svg(options.svg);
+      svg.append(draw_svg(pipeline.schedule, evaluate(pipeline.schedule, pipeline.durations), pipeline.unit));
+      svg.finish();
     }
   }
   std::fputs((write_deck(*deck) + "\n" + as_comments(figures)).c_str(), stdout);

@@ -29,7 +29,7 @@ constexpr Command kCommands[] = {
     {"train", "trains, evaluates, checkpoints; goes on from the newest checkpoint of run.folder", train_command},
     {"eval", "the validation loss of a checkpoint, on any number of ranks", eval_command},
     {"generate", "text from a checkpoint", generate_command},
-    {"convert", "text and token files to those of other programs; no MPI", convert_command},
+    {"convert", "texts, token files and weights to those of other programs and back; no MPI", convert_command},
     {"inspect", "lists, verifies and compares the checkpoints of runs; no MPI", inspect_command},
 };
 

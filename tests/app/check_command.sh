@@ -68,7 +68,7 @@ printf '%s\n' 'name: two' 'nodes: 2' 'ranks_per_node: 2' 'links: {inside: {laten
   'rank: {fp64: 1.0e12, fp32: 1.0e12, bf16: 1.0e12, memory_bandwidth: 1.0e12}' >"$work/two.yaml"
 expect 0 ' 35 us   idle ' "$fourfold" check "$quickstart" --schedule "${pipeline[@]}" parallel.schedule=geo \
   parallel.extra_in_flight=[0,1,0] emulate.machine="$work/two.yaml"
-expect 4 'cannot write /nowhere/timeline.svg' "$fourfold" check "$quickstart" --schedule-svg /nowhere/timeline.svg
+expect 4 'cannot make /nowhere/timeline.svg.tmp: No such file or directory' "$fourfold" check "$quickstart" --schedule-svg /nowhere/timeline.svg
 expect 2 'batch.micro: gives 8000000 micro-batches x 1 chunk are more than' "$fourfold" check "$quickstart" --ranks 1 batch.global=8000000 batch.micro=1
 expect 2 'chunks x micro-batches is more than' "$fourfold" check "$quickstart" --schedule batch.global=8000000 batch.micro=1
 expect 2 'parallel.schedule_list: stage 1, entry 2 .X0.: wanted F, B, I or W' "$fourfold" check "$quickstart" \
