@@ -63,4 +63,9 @@ std::vector<GroupKey> dense_axis_sets(int row_block, int tied_stage) {
   return sets;
 }
 
+std::vector<GroupKey> moe_axis_sets() {
+  return {AxisSet{Axis::replica}, AxisSet{Axis::expert}, AxisSet{Axis::moe_row}, AxisSet{Axis::moe_col},
+          AxisSet{Axis::expert, Axis::moe_row, Axis::moe_col}};
+}
+
 }  // namespace fourfold

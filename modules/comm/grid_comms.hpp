@@ -41,5 +41,7 @@ class GridComms {
 // row_block > 1 neighbours on row hold the same KV head, also those with such a block; where tied_stage > 0 that stage
 // and the first hold a matrix together, also its sums over data.
 std::vector<GroupKey> dense_axis_sets(int row_block = 1, int tied_stage = 0);
+// Those that MoE layers use beside them: each axis of the MoE grid, and all ranks of one replica of the experts.
+std::vector<GroupKey> moe_axis_sets();
 
 }  // namespace fourfold

@@ -38,10 +38,12 @@ struct AttentionCache {
 template <class T>
 struct Pass {
   const MicroBatch<T>* batch = nullptr;
-  bool training = false;    // dropout on, activations kept for backward
-  bool keep = true;         // of training: false where forward will be run again before the backward
-  std::uint64_t step = 0;   // counts from 1; draws of dropout are functions of it
-  double loss_scale = 1.0;  // 1 / (target tokens of the whole step): the factor of every loss gradient
+  bool training = false;     // dropout on, activations kept for backward
+  bool keep = true;          // of training: false where forward will be run again before the backward
+  std::uint64_t step = 0;    // counts from 1; draws of dropout are functions of it
+  double loss_scale = 1.0;   // 1 / (target tokens of the whole step): the factor of every loss gradient
+  Index step_sequences = 0;  // of the whole step, over its micro-batches and batch coordinates; 0: the batch's
+  Index micro_batches = 1;   // of the step
   std::vector<AttentionCache<T>>* caches = nullptr;  // generation: one a layer, of one sequence
   bool keeps() const { return training && keep; }
 };
