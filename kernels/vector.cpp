@@ -174,4 +174,6 @@ FOURFOLD_INSTANTIATE(bf16)
 template void add<bf16, float>(const Space&, Vector<const bf16>, Vector<float>);
 #undef FOURFOLD_INSTANTIATE
 
+template void copy<std::int64_t>(const Space&, Vector<const std::int64_t>, Vector<std::int64_t>);
+
 }  // namespace fourfold::kernels

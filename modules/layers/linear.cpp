@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/snap.hpp"
 #include "kernels/bias.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/vector.hpp"
+#include "layers/exact.hpp"
 #include "tensor/number.hpp"
 
 namespace fourfold {
@@ -50,19 +50,6 @@ Linear<T>::Linear(const LayerContext<T>& context, std::vector<Segment> segments,
     spec.owner = first_of_in_axis_;
     spec.init = constant_initializer(0);
     biases_.push_back(context.store.declare(std::move(spec)));
-  }
-}
-
-template <class T>
-void Linear<T>::check_range(kernels::Vector<const T> a, kernels::Vector<const T> b, Index terms, int bits,
-                            int ranks) const {
-  // Every term is a multiple of 2^-bits.
-  const Space space;
-  const double largest = kernels::max_abs<T>(space, a) * kernels::max_abs<T>(space, b);
-  if (largest * static_cast<double>(terms) * ranks >= exact_limit(bits)) {
-    fail_one(ExitCode::error,
-             "numerics.snap: the sum of a product may leave the range in which fp64 is exact (2^52 units); use fewer "
-             "steps, a smaller rate or fewer non-zeros");
   }
 }
 
@@ -111,7 +98,7 @@ Tensor<T> Linear<T>::forward(const Tensor<T>& input, Kept* kept, const Ends& end
   const Tensor<T> x = ends.in != nullptr ? ends.in->gather(input, Phase::forward) : input;
   const UsableWeight<T> w = weight_->use(context_.gathers, use_, Phase::forward);
   const std::optional<Snap>& snap = context_.options.snap;
-  if (snap) check_range(x.vector(), flat(w.matrix), weight_->cols(), 2 * snap->values, sum_out_.ranks());
+  if (snap) check_exact_sum<T>(x.vector(), flat(w.matrix), weight_->cols(), 2 * snap->values, sum_out_.ranks());
   Tensor<T> y;
   if (ends.out != nullptr) {
     // The bias once in the sum.
@@ -141,8 +128,8 @@ void Linear<T>::input_product(const Tensor<T>& dy, Tensor<C>& dx) const {
                                        fresh ? kernels::Write::overwrite : kernels::Write::add);
   count_product(dy.rows());
   if (context_.options.snap) {
-    check_range(dy.vector(), flat(w.matrix), weight_->rows(),
-                context_.options.snap->values + context_.options.snap->gradients, copy_in_.ranks());
+    check_exact_sum<T>(dy.vector(), flat(w.matrix), weight_->rows(),
+                       context_.options.snap->values + context_.options.snap->gradients, copy_in_.ranks());
   }
 }
 
@@ -205,9 +192,9 @@ void Linear<T>::backward_weight(Kept& kept) const {
     kernels::bias_backward<T>(space, kept.dy.matrix(), db, next_write(biases_));
   }
   if (context_.options.snap) {
-    check_range(kept.dy.vector(), kept.x.vector(), kept.x.rows(),
-                context_.options.snap->values + context_.options.snap->gradients,
-                context_.extent(Axis::depth) * context_.extent(Axis::data));
+    check_exact_sum<T>(kept.dy.vector(), kept.x.vector(), kept.x.rows(),
+                       context_.options.snap->values + context_.options.snap->gradients,
+                       context_.extent(Axis::depth) * context_.extent(Axis::data));
   }
   kept = Kept{};
 }

@@ -70,7 +70,6 @@ class Linear {
   template <class C>
   void input_product(const Tensor<T>& dy, Tensor<C>& dx) const;
   void count_product(Index rows) const;
-  void check_range(kernels::Vector<const T> a, kernels::Vector<const T> b, Index terms, int bits, int ranks) const;
 
   LayerContext<T> context_;
   std::shared_ptr<Weight<T>> weight_;

@@ -57,6 +57,7 @@ struct MoeCounts {
   std::vector<double> pairs;          // E: chosen, dropped ones included
   std::vector<double> probabilities;  // E: sums over tokens of the scores as probabilities
   double tokens = 0, dropped = 0;     // tokens; pairs beyond the capacity
+  double received = 0;                // pairs that came to this rank over `expert`
   double entropy = 0;                 // sum over tokens, of the probabilities, in nats
   double aux = 0, z = 0;              // shares of the two losses, without their coefficients
 };

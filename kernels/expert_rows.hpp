@@ -1,0 +1,58 @@
+// Rows of tokens on their way to experts and back. A pair is a token and one of its k choices: pair p = token x k +
+// slot. Pairs are sorted by the expert's place (a stable counting sort: an exclusive scan of counts), and rows move by
+// lists of row numbers.
+#pragma once
+
+#include "kernels/types.hpp"
+
+namespace fourfold::kernels {
+
+// Elements of scratch that sort_pairs needs.
+Index sort_pairs_scratch(Index pairs, Index experts);
+// choice: pairs (below zero: dropped, sorted nowhere). place(e): of expert e among all. position(p): of pair p among
+// the sorted ones, -1 for a dropped one; order: the pairs in sorted order (its first ones, where some were dropped);
+// counts(q): pairs of the expert at place q.
+void sort_pairs(const Space& space, Vector<const std::int32_t> choice, Vector<const Index> place, Vector<Index> scratch,
+                Vector<Index> position, Vector<Index> order, Vector<Index> counts);
+
+// ids(..) of the sorted pairs: (number of the token) x k + slot. Those of rank r, order(rank_begin(r)) on, are written
+// `copies` times side by side, for as many receivers.
+void pair_ids(const Space& space, Index k, Vector<const std::int64_t> tokens, Vector<const Index> order,
+              Vector<const Index> rank_begin, Index copies, Vector<std::int64_t> ids);
+
+// Sorted runs from several sources, several experts each, into one order: by expert, then by id. ids: source by source,
+// expert by expert, each run ascending. run_begin: of run (source x experts + expert), and the end; row_begin: its
+// first row among those that arrived; first(e): of expert e in the order. row_of(i): the arrived row that is i-th.
+struct Runs {
+  Index sources = 0, experts = 0;
+  Vector<const Index> run_begin, row_begin, first;
+};
+void merge_runs(const Space& space, const Runs& runs, Vector<const std::int64_t> ids, Vector<Index> row_of);
+
+// For sorted pair ids (token number x k + slot) of one source after the other, where the source's tokens are known by
+// their numbers: pair(i) = (row among all sources' tokens) x k + slot. id_begin, token_begin: of each source, and the
+// end.
+void find_pairs(const Space& space, Index k, Vector<const std::int64_t> ids, Vector<const Index> id_begin,
+                Vector<const std::int64_t> tokens, Vector<const Index> token_begin, Vector<Index> pair);
+
+// y(i) = x(rows(i)), and y(rows(i)) = x(i), where rows are distinct.
+template <class T>
+void gather_rows(const Space& space, Matrix<const T> x, Vector<const Index> rows, Matrix<T> y);
+template <class T>
+void scatter_rows(const Space& space, Matrix<const T> x, Vector<const Index> rows, Matrix<T> y);
+
+// rows(i) = (weight of the pair) x(its token), pair order(i). weights: R x k, empty: ones.
+template <class T>
+void gather_pairs(const Space& space, Matrix<const T> x, Index k, Vector<const Acc<T>> weights,
+                  Vector<const Index> order, Matrix<T> rows);
+// y(t) = base(t) + sum over slots of (weight) rows(position), in slot order. base empty: zeros. A token without rows
+// gives base.
+template <class T>
+void combine_pairs_forward(const Space& space, Matrix<const T> rows, Matrix<const Index> position,
+                           Vector<const Acc<T>> weights, Matrix<const Acc<T>> base, Matrix<T> y);
+// dweights(t, slot) = <dy(t), rows(position)>, 0 without a row.
+template <class T>
+void combine_pairs_backward(const Space& space, Matrix<const T> rows, Matrix<const Index> position, Matrix<const T> dy,
+                            Matrix<Acc<T>> dweights);
+
+}  // namespace fourfold::kernels

@@ -1,0 +1,148 @@
+#include "layers/moe/door.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/expert_rows.hpp"
+#include "kernels/vector.hpp"
+#include "layers/moe/lists.hpp"
+#include "tensor/number.hpp"
+
+namespace fourfold {
+
+template <class T>
+typename Door<T>::Plan Door<T>::plan(const PlannedPass<T>& pass) const {
+  const RowPlan<T>& where = pass.rows;
+  const Rows& rows = where.stream;
+  const int cols = context_.extent(Axis::col);
+  const int parts = where.sharded ? cols : cols * context_.extent(Axis::row);
+  Plan plan;
+  plan.run = context_.place(Axis::col) + (where.sharded ? 0 : cols * context_.place(Axis::row));
+  plan.gathered = !where.sharded;
+  const Index count = rows.count();
+  for (int i = 0; i <= parts; ++i) plan.runs.push_back(i < parts ? part(count, parts, i).begin : count);
+
+  std::vector<Index> first;  // row of each range
+  Index next = 0;
+  for (const Range& range : rows.ranges) {
+    first.push_back(next);
+    next += rows.sequences * range.size();
+  }
+  std::vector<std::size_t> by_token(rows.ranges.size());
+  std::iota(by_token.begin(), by_token.end(), std::size_t{0});
+  std::sort(by_token.begin(), by_token.end(),
+            [&](std::size_t a, std::size_t b) { return rows.ranges[a].begin < rows.ranges[b].begin; });
+  const Range mine{plan.runs[static_cast<std::size_t>(plan.run)], plan.runs[static_cast<std::size_t>(plan.run) + 1]};
+  plan.in_order = true;
+  plan.row_at.reserve(static_cast<std::size_t>(count));
+  plan.sequence_at.push_back(0);
+  for (Index sequence = 0; sequence < rows.sequences; ++sequence) {
+    const std::int64_t number = (pass.batch->first_sample + sequence) * where.sequence_tokens;
+    for (const std::size_t r : by_token) {
+      const Range& range = rows.ranges[r];
+      for (Index token = range.begin; token < range.end; ++token) {
+        const Index at = std::ssize(plan.row_at);
+        const Index row = first[r] + sequence * range.size() + (token - range.begin);
+        plan.in_order = plan.in_order && row == at;
+        plan.row_at.push_back(row);
+        if (at >= mine.begin && at < mine.end) plan.ids.push_back(number + token);
+      }
+    }
+    plan.sequence_at.push_back(std::ssize(plan.ids));
+  }
+  return plan;
+}
+
+// The rows that this rank's group over col has together, in token order.
+template <class T>
+Range Door<T>::section(const Plan& plan) const {
+  const std::size_t cols = static_cast<std::size_t>(context_.extent(Axis::col));
+  const std::size_t first = static_cast<std::size_t>(plan.run) / cols * cols;
+  return {plan.runs[first], plan.runs[first + cols]};
+}
+
+template <class T>
+Tensor<T> Door<T>::in(const Plan& plan, const Tensor<T>& x, Phase phase) const {
+  const Space space;
+  const Range rows = section(plan);
+  Tensor<T> held = x;
+  if (!plan.in_order) {
+    held = Tensor<T>(context_.pool, MemoryTag::activations, rows.size(), x.cols());
+    const Tensor<Index> list =
+        on_device(context_.pool, std::vector<Index>(plan.row_at.begin() + rows.begin, plan.row_at.begin() + rows.end));
+    kernels::gather_rows<T>(space, x.matrix(), list.vector(), held.matrix());
+  } else if (rows.size() < x.rows()) {
+    held = Tensor<T>(context_.pool, MemoryTag::activations, rows.size(), x.cols());
+    const kernels::Matrix<T> block = row_block(x, rows.begin, rows.size());
+    kernels::copy<T>(space, kernels::Vector<const T>(block.data(), block.size()), held.vector());
+  }
+  const Communicator& col = context_.comms.group({Axis::col});
+  if (col.size() == 1) return held;
+
+  std::vector<std::int64_t> sent, received;
+  for (int c = 0; c < col.size(); ++c) {
+    sent.push_back(run_size(plan, c) * held.cols());
+    received.push_back(plan.tokens() * part(width_, col.size(), c).size());
+  }
+  const Tensor<T> parts(context_.pool, MemoryTag::buffers, plan.tokens(), width_);
+  space.fence();
+  all_to_all<Wire<T>>(col, wire(held.vector()), sent, wire(parts.vector()), received, phase);
+  Tensor<T> tokens(context_.pool, MemoryTag::activations, plan.tokens(), width_);
+  for (int c = 0; c < col.size(); ++c) {
+    const Range cols = part(width_, col.size(), c);
+    const kernels::Matrix<const T> block(parts.data() + plan.tokens() * cols.begin, plan.tokens(), cols.size());
+    kernels::copy_columns<T>(space, block, 0, cols.size(), tokens.matrix(), cols.begin);
+  }
+  return tokens;
+}
+
+template <class T>
+Tensor<T> Door<T>::out(const Plan& plan, const Tensor<T>& y, Phase phase) const {
+  const Space space;
+  const Communicator& col = context_.comms.group({Axis::col});
+  const Index held = context_.part_of(width_, Axis::col).size();
+  Tensor<T> rows = y;  // of the section
+  if (col.size() > 1) {
+    std::vector<std::int64_t> sent, received;
+    const Tensor<T> parts(context_.pool, MemoryTag::buffers, plan.tokens(), width_);
+    for (int c = 0; c < col.size(); ++c) {
+      const Range cols = part(width_, col.size(), c);
+      const kernels::Matrix<T> block(parts.data() + plan.tokens() * cols.begin, plan.tokens(), cols.size());
+      kernels::copy_columns<T>(space, y.matrix(), cols.begin, cols.size(), block, 0);
+      sent.push_back(plan.tokens() * cols.size());
+      received.push_back(run_size(plan, c) * held);
+    }
+    rows = Tensor<T>(context_.pool, MemoryTag::activations, section(plan).size(), held);
+    space.fence();
+    all_to_all<Wire<T>>(col, wire(parts.vector()), sent, wire(rows.vector()), received, phase);
+  }
+  const Communicator& row = context_.comms.group({Axis::row});
+  if (plan.gathered && row.size() > 1) {
+    std::vector<std::int64_t> sizes;
+    for (int r = 0; r < row.size(); ++r) {
+      const auto first = static_cast<std::size_t>(r * col.size());
+      sizes.push_back((plan.runs[first + static_cast<std::size_t>(col.size())] - plan.runs[first]) * held);
+    }
+    const Tensor<T> all(context_.pool, MemoryTag::activations, plan.runs.back(), held);
+    space.fence();
+    all_gather<Wire<T>>(row, wire(rows.vector()), wire(all.vector()), sizes, phase);
+    rows = all;
+  }
+  if (plan.in_order) return rows;
+  Tensor<T> stream(context_.pool, MemoryTag::activations, rows.rows(), held);
+  kernels::scatter_rows<T>(space, rows.matrix(), on_device(context_.pool, plan.row_at).vector(), stream.matrix());
+  return stream;
+}
+
+// Rows of the run of col rank c beside this one.
+template <class T>
+Index Door<T>::run_size(const Plan& plan, int c) const {
+  const auto at = static_cast<std::size_t>(plan.run - context_.place(Axis::col) + c);
+  return plan.runs[at + 1] - plan.runs[at];
+}
+
+template class Door<float>;
+template class Door<double>;
+template class Door<kernels::bf16>;
+
+}  // namespace fourfold
