@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/lanes.hpp"
+#include "kernels/math.hpp"
 #include "kernels/stream.hpp"
 
 namespace fourfold::kernels {
@@ -225,6 +226,66 @@ void combine_pairs_backward(const Space& space, Matrix<const T> rows, Matrix<con
       });
 }
 
+namespace {
+
+template <class T>
+KOKKOS_FORCEINLINE_FUNCTION Acc<T> dot(Index n, const T* a, const T* b) {
+  return lane_sum<Acc<T>>(n, [=](Index j) { return static_cast<Acc<T>>(a[j]) * static_cast<Acc<T>>(b[j]); });
+}
+
+}  // namespace
+
+template <class T>
+void weigh_rows_forward(const Space& space, Matrix<const T> x, Vector<const Acc<T>> w, Matrix<T> y) {
+  const Index width = x.extent(1);
+  Kokkos::parallel_for(
+      "weigh_rows_forward", Range1(space, 0, x.extent(0)), KOKKOS_LAMBDA(Index i) {
+        for (Index j = 0; j < width; ++j) y(i, j) = static_cast<T>(w(i) * static_cast<Acc<T>>(x(i, j)));
+      });
+}
+
+template <class T>
+void weigh_rows_backward(const Space& space, Matrix<const T> x, Vector<const Acc<T>> w, Matrix<const T> dy,
+                         Matrix<T> dx, Vector<Acc<T>> dw) {
+  const Index width = x.extent(1);
+  Kokkos::parallel_for(
+      "weigh_rows_backward", Range1(space, 0, x.extent(0)), KOKKOS_LAMBDA(Index i) {
+        dw(i) = dot<T>(width, x.data() + i * width, dy.data() + i * width);
+        for (Index j = 0; j < width; ++j) dx(i, j) = static_cast<T>(w(i) * static_cast<Acc<T>>(dy(i, j)));
+      });
+}
+
+template <class T>
+void gate_rows_forward(const Space& space, Matrix<const T> x, Vector<const Acc<T>> logit, Matrix<T> y) {
+  const Index width = x.extent(1);
+  Kokkos::parallel_for(
+      "gate_rows_forward", Range1(space, 0, x.extent(0)), KOKKOS_LAMBDA(Index i) {
+        const Acc<T> open = logistic(logit(i)).value;
+        for (Index j = 0; j < width; ++j)
+          y(i, j) = static_cast<T>(static_cast<Acc<T>>(y(i, j)) + open * static_cast<Acc<T>>(x(i, j)));
+      });
+}
+
+template <class T>
+void gate_rows_dots(const Space& space, Matrix<const T> x, Matrix<const T> dy, Vector<Acc<T>> dots) {
+  const Index width = x.extent(1);
+  Kokkos::parallel_for(
+      "gate_rows_dots", Range1(space, 0, x.extent(0)),
+      KOKKOS_LAMBDA(Index i) { dots(i) = dot<T>(width, x.data() + i * width, dy.data() + i * width); });
+}
+
+template <class T>
+void gate_rows_backward(const Space& space, Vector<const Acc<T>> logit, Vector<const Acc<T>> dots, Matrix<const T> dy,
+                        Matrix<T> dx, Vector<T> dlogit) {
+  const Index width = dy.extent(1);
+  Kokkos::parallel_for(
+      "gate_rows_backward", Range1(space, 0, dy.extent(0)), KOKKOS_LAMBDA(Index i) {
+        const Logistic<Acc<T>> open = logistic(logit(i));
+        dlogit(i) = static_cast<T>(open.value * open.complement * dots(i));
+        for (Index j = 0; j < width; ++j) dx(i, j) = static_cast<T>(open.value * static_cast<Acc<T>>(dy(i, j)));
+      });
+}
+
 #define FOURFOLD_EXPERT_ROWS(T)                                                                                    \
   template void gather_rows(const Space&, Matrix<const T>, Vector<const Index>, Matrix<T>);                        \
   template void scatter_rows(const Space&, Matrix<const T>, Vector<const Index>, Matrix<T>);                       \
@@ -233,7 +294,14 @@ void combine_pairs_backward(const Space& space, Matrix<const T> rows, Matrix<con
   template void combine_pairs_forward<T>(const Space&, Matrix<const T>, Matrix<const Index>, Vector<const Acc<T>>, \
                                          Matrix<const Acc<T>>, Matrix<T>);                                         \
   template void combine_pairs_backward<T>(const Space&, Matrix<const T>, Matrix<const Index>, Matrix<const T>,     \
-                                          Matrix<Acc<T>>);
+                                          Matrix<Acc<T>>);                                                         \
+  template void weigh_rows_forward<T>(const Space&, Matrix<const T>, Vector<const Acc<T>>, Matrix<T>);             \
+  template void weigh_rows_backward<T>(const Space&, Matrix<const T>, Vector<const Acc<T>>, Matrix<const T>,       \
+                                       Matrix<T>, Vector<Acc<T>>);                                                 \
+  template void gate_rows_forward<T>(const Space&, Matrix<const T>, Vector<const Acc<T>>, Matrix<T>);              \
+  template void gate_rows_dots<T>(const Space&, Matrix<const T>, Matrix<const T>, Vector<Acc<T>>);                 \
+  template void gate_rows_backward<T>(const Space&, Vector<const Acc<T>>, Vector<const Acc<T>>, Matrix<const T>,   \
+                                      Matrix<T>, Vector<T>);
 FOURFOLD_EXPERT_ROWS(float)
 FOURFOLD_EXPERT_ROWS(double)
 FOURFOLD_EXPERT_ROWS(bf16)

@@ -55,4 +55,21 @@ template <class T>
 void combine_pairs_backward(const Space& space, Matrix<const T> rows, Matrix<const Index> position, Matrix<const T> dy,
                             Matrix<Acc<T>> dweights);
 
+// y(i) = w(i) x(i), row by row; its adjoint: dx(i) = w(i) dy(i) and dw(i) = <x(i), dy(i)>. dx may be dy.
+template <class T>
+void weigh_rows_forward(const Space& space, Matrix<const T> x, Vector<const Acc<T>> w, Matrix<T> y);
+template <class T>
+void weigh_rows_backward(const Space& space, Matrix<const T> x, Vector<const Acc<T>> w, Matrix<const T> dy,
+                         Matrix<T> dx, Vector<Acc<T>> dw);
+
+// y(i) += sigmoid(logit(i)) x(i); its adjoint in parts: dots(i) = <x(i), dy(i)>, of all columns once summed; then
+// dx(i) = sigmoid dy(i) and dlogit(i) = sigmoid (1 - sigmoid) dots(i).
+template <class T>
+void gate_rows_forward(const Space& space, Matrix<const T> x, Vector<const Acc<T>> logit, Matrix<T> y);
+template <class T>
+void gate_rows_dots(const Space& space, Matrix<const T> x, Matrix<const T> dy, Vector<Acc<T>> dots);
+template <class T>
+void gate_rows_backward(const Space& space, Vector<const Acc<T>> logit, Vector<const Acc<T>> dots, Matrix<const T> dy,
+                        Matrix<T> dx, Vector<T> dlogit);
+
 }  // namespace fourfold::kernels

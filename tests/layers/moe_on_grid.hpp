@@ -70,6 +70,7 @@ class MoeOnGrid {
       dx.push_back(layer_.backward_input(passes_[m], rows_of(m, reference_.s.dy), kept[m]));
       layer_.backward_weight(kept[m]);
     }
+    deferred_.finish();
     for (ParamGroup<T>& group : store_.groups()) store_.finish_gradients(group);
   }
 
@@ -134,6 +135,49 @@ class MoeOnGrid {
     sum.aux = flat[4];
     sum.z = flat[5];
     return sum;
+  }
+
+  // sum <dy, y> over the step, each element once, and the losses with their coefficients.
+  double loss() {
+    double sum = 0;
+    const bool once = context_.options.sequence_shard || context_.place(Axis::row) == 0;
+    for (std::size_t m = 0; m < y.size() && once; ++m) {
+      const Tensor<T> dy = rows_of(m, reference_.s.dy);
+      for (Index i = 0; i < dy.size(); ++i)
+        sum += static_cast<double>(dy.data()[i]) * static_cast<double>(y[m].data()[i]);
+    }
+    all_reduce_sum<double>(launch().world(), {&sum, 1}, Summation::deterministic, Phase::control);
+    const MoeCounts seen = counts();
+    return sum + reference_.o.balance.aux * seen.aux + reference_.o.balance.z * seen.z;
+  }
+  // The step's rows x D of `mine` (y or dx), and all gradients by name, on every rank.
+  Numbers whole(const std::vector<Tensor<T>>& mine) const {
+    Numbers all(static_cast<std::size_t>(reference_.s.rows() * reference_.o.width), 0);
+    const bool once = context_.options.sequence_shard || context_.place(Axis::row) == 0;
+    for (std::size_t m = 0; m < mine.size() && once; ++m) {
+      visit(m, [&](Index row, Index global) {
+        for (Index c = 0; c < cols().size(); ++c)
+          all[static_cast<std::size_t>(global * reference_.o.width + cols().begin + c)] =
+              static_cast<double>(mine[m].data()[row * cols().size() + c]);
+      });
+    }
+    all_reduce_sum<double>(launch().world(), all, Summation::deterministic, Phase::control);
+    return all;
+  }
+  Numbers whole_gradients() const {
+    Numbers every;
+    for (const Param<T>& param : store_.params()) {
+      const Numbers mine = summed_gradient(param);
+      Numbers all(static_cast<std::size_t>(param.spec.shard.global_size()), 0);
+      bool first = param.spec.owner;
+      for (const Axis axis : {Axis::data, Axis::depth, Axis::row, Axis::col, Axis::replica})
+        first = first && (!param.spec.sum_over.has(axis) || context_.place(axis) == 0);
+      for (Index i = 0; i < param.spec.shard.size() && first; ++i)
+        all[static_cast<std::size_t>(param.spec.shard.global_index(i))] = mine[static_cast<std::size_t>(i)];
+      all_reduce_sum<double>(launch().world(), all, Summation::deterministic, Phase::control);
+      every.insert(every.end(), all.begin(), all.end());
+    }
+    return every;
   }
 
   MoeLayer<T>& layer() { return layer_; }

@@ -10,11 +10,16 @@
 #include <string>
 #include <vector>
 
+#include "base/random.hpp"
 #include "layers/moe/options.hpp"
 
 namespace fourfold::test {
 
 using Numbers = std::vector<double>;
+
+constexpr std::size_t at(Index i) {
+  return static_cast<std::size_t>(i);
+}
 
 // A tensor's values by its name alone.
 inline Numbers named_values(const std::string& name, Index size, double scale) {
@@ -68,12 +73,15 @@ class MoeReference {
     Numbers logit, score, probability;
     double lse = 0, total = 0;
   };
-  static std::size_t at(Index i) { return static_cast<std::size_t>(i); }
+
   Scored score(Index token);
   std::vector<int> choose(const Scored& scored) const;
   void drop(const std::vector<Scored>& all);
-  // y of one expert, and (with dout) the gradients of its parameters and of x.
-  Numbers expert(int e, const double* x, const double* dout, double* dx_row);
+  // y of one expert, and the gradients of its parameters and of x.
+  Numbers feed_forward(const std::string& name, Index hidden, const double* x, const double* dout, double* dx_row);
+  // What the router reads of a token, and the factors that jitter put there.
+  Numbers router_input(Index token, Numbers* factors = nullptr) const;
+  void add_shared(Index token);
   Index scope_of(Index token, bool sequence, bool micro) const {
     const Index sequence_number = token / s.tokens;
     if (sequence) return sequence_number;
@@ -86,12 +94,25 @@ class MoeReference {
   }
 };
 
+inline Numbers MoeReference::router_input(Index token, Numbers* factors) const {
+  const RandomStream stream = random_stream(0, "jitter/moe.router", 1);
+  Numbers x(s.x.begin() + token * o.width, s.x.begin() + (token + 1) * o.width);
+  for (Index d = 0; d < o.width; ++d) {
+    const double u = stream.uniform(static_cast<std::uint64_t>(token * o.width + d));
+    const double factor = 1 + o.jitter * (2 * u - 1);
+    x[at(d)] *= factor;
+    if (factors != nullptr) factors->push_back(factor);
+  }
+  return x;
+}
+
 inline MoeReference::Scored MoeReference::score(Index token) {
+  const Numbers x = router_input(token);
   const Numbers& gate = param("moe.router.weight", o.experts * o.width);
   Scored r;
   for (Index e = 0; e < o.experts; ++e) {
     double sum = 0;
-    for (Index d = 0; d < o.width; ++d) sum += s.x[at(token * o.width + d)] * gate[at(e * o.width + d)];
+    for (Index d = 0; d < o.width; ++d) sum += x[at(d)] * gate[at(e * o.width + d)];
     r.logit.push_back(sum);
   }
   const double top = *std::max_element(r.logit.begin(), r.logit.end());
@@ -148,10 +169,9 @@ inline void MoeReference::drop(const std::vector<Scored>& all) {
   }
 }
 
-inline Numbers MoeReference::expert(int e, const double* x, const double* dout, double* dx_row) {
-  const std::string name = "moe.experts." + std::to_string(e);
+inline Numbers MoeReference::feed_forward(const std::string& name, Index hidden, const double* x, const double* dout,
+                                          double* dx_row) {
   const Index width = o.width;
-  const Index hidden = o.hidden;
   const bool glu = o.activation == ActivationType::swiglu;
   const auto product = [&](const Numbers& w, Index rows, Index cols, const double* in) {
     Numbers out(at(rows), 0);
@@ -192,8 +212,6 @@ inline Numbers MoeReference::expert(int e, const double* x, const double* dout, 
   }
   Numbers out = product(down_weight, width, hidden, act.data());
   add_bias(".down.bias", out);
-  if (dout == nullptr) return out;
-
   Numbers& ddown = gradient(name + ".down.weight", down_weight.size());
   Numbers dhidden(at(hidden), 0);
   for (Index d = 0; d < width; ++d) {
@@ -223,6 +241,35 @@ inline Numbers MoeReference::expert(int e, const double* x, const double* dout, 
   return out;
 }
 
+inline void MoeReference::add_shared(Index token) {
+  if (o.shared_hidden == 0) return;
+  const double* x = s.x.data() + token * o.width;
+  const double* dy = s.dy.data() + token * o.width;
+  double* dx_row = dx.data() + token * o.width;
+  double open = 1;
+  if (o.shared_gate) {
+    const Numbers& gate = param("moe.shared_gate.weight", o.width);
+    double logit = 0;
+    for (Index d = 0; d < o.width; ++d) logit += x[d] * gate[at(d)];
+    open = 1 / (1 + std::exp(-logit));
+  }
+  Numbers dout(dy, dy + o.width);
+  for (double& v : dout) v *= open;
+  const Numbers out = feed_forward("moe.shared", o.shared_hidden, x, dout.data(), dx_row);
+  double inner = 0;
+  for (Index d = 0; d < o.width; ++d) {
+    y[at(token * o.width + d)] += open * out[at(d)];
+    inner += dy[d] * out[at(d)];
+  }
+  if (!o.shared_gate) return;
+  const Numbers& gate = param("moe.shared_gate.weight", o.width);
+  Numbers& dgate = gradient("moe.shared_gate.weight", at(o.width));
+  for (Index d = 0; d < o.width; ++d) {
+    dgate[at(d)] += open * (1 - open) * inner * x[d];
+    dx_row[d] += open * (1 - open) * inner * gate[at(d)];
+  }
+}
+
 inline void MoeReference::run() {
   y.assign(at(s.rows() * o.width), 0);
   dx = y;
@@ -234,7 +281,10 @@ inline void MoeReference::run() {
   std::vector<Scored> all;
   for (Index t = 0; t < s.rows(); ++t) {
     all.push_back(score(t));
-    for (const int e : choose(all.back())) {
+    std::vector<int> chosen = choose(all.back());
+    for (Index slot = 0; slot < o.top_k && o.forced.kind == ForcedRouting::uniform; ++slot)
+      chosen[at(slot)] = static_cast<int>((t * o.top_k + slot) % o.experts);
+    for (const int e : chosen) {
       choice.push_back(e);
       ++load[at(e)];
     }
@@ -264,6 +314,8 @@ inline void MoeReference::run() {
     const double* x = s.x.data() + t * o.width;
     const double* dy = s.dy.data() + t * o.width;
     double* dx_row = dx.data() + t * o.width;
+    Numbers factors;
+    const Numbers routed = router_input(t, &factors);
     double chosen_sum = 0;
     for (Index slot = 0; slot < o.top_k; ++slot) {
       const int c = choice[at(t * o.top_k + slot)];
@@ -277,7 +329,7 @@ inline void MoeReference::run() {
       const double weight = o.renormalize ? scored.score[at(c)] / chosen_sum : scored.score[at(c)];
       Numbers dout(dy, dy + o.width);
       for (double& v : dout) v *= weight;
-      const Numbers out = expert(c, x, dout.data(), dx_row);
+      const Numbers out = feed_forward("moe.experts." + std::to_string(c), o.hidden, x, dout.data(), dx_row);
       double dweight = 0;
       for (Index d = 0; d < o.width; ++d) {
         y[at(t * o.width + d)] += weight * out[at(d)];
@@ -314,10 +366,11 @@ inline void MoeReference::run() {
         d += dscore[at(b)] * slope;
       }
       for (Index j = 0; j < o.width; ++j) {
-        dgate[at(e * o.width + j)] += d * x[j];
-        dx_row[j] += d * gate[at(e * o.width + j)];
+        dgate[at(e * o.width + j)] += d * routed[at(j)];
+        dx_row[j] += d * gate[at(e * o.width + j)] * factors[at(j)];
       }
     }
+    add_shared(t);
   }
 }
 

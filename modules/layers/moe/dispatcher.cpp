@@ -340,6 +340,63 @@ Tensor<T> Dispatcher<T>::out(const Plan& plan, const Tensor<A>& sorted, std::opt
   return from_experts(plan, columns_out(plan, y, phase), phase);
 }
 
+template <class T>
+Tensor<typename Dispatcher<T>::A> Dispatcher<T>::weights_in(const Plan& plan, const Tensor<A>& weights,
+                                                            Phase phase) const {
+  const Space space;
+  Pool& pool = context_.pool;
+  const auto of_group = [&](const Communicator& group, const Tensor<A>& mine, const std::vector<std::int64_t>& sizes) {
+    if (group.size() == 1) return mine;
+    Tensor<A> all(pool, MemoryTag::buffers, Plan::sum(sizes), 1);
+    space.fence();
+    all_gather<A>(group, wire(mine.vector()), wire(all.vector()), sizes, phase);
+    return all;
+  };
+  const Tensor<A> sent(pool, MemoryTag::buffers, plan.pairs(), 1);
+  kernels::gather_rows<A>(space, kernels::Matrix<const A>(weights.data(), weights.size(), 1),
+                          kernels::Vector<const Index>(plan.order.data(), plan.pairs()), sent.matrix());
+  Tensor<A> rows(pool, MemoryTag::buffers, plan.arrivals(), 1);
+  space.fence();
+  all_to_all<A>(expert(), wire(sent.vector()), plan.sent, wire(rows.vector()), plan.arrived, phase);
+  const auto first = plan.block_rows.begin() + row().rank() * col().size();
+  rows = of_group(col(), rows, std::vector<std::int64_t>(first, first + col().size()));
+  rows = of_group(row(), rows, rows_over_moe_row(plan));
+  if (plan.row_of.data() == nullptr) return rows;
+  Tensor<A> sorted(pool, MemoryTag::activations, plan.rows(), 1);
+  kernels::gather_rows<A>(space, rows.matrix(), plan.row_of.vector(), sorted.matrix());
+  return sorted;
+}
+
+template <class T>
+Tensor<typename Dispatcher<T>::A> Dispatcher<T>::weights_out(const Plan& plan, const Tensor<A>& rows,
+                                                             Phase phase) const {
+  const Space space;
+  Pool& pool = context_.pool;
+  Tensor<A> sum = rows;
+  if (plan.row_of.data() != nullptr) {
+    sum = Tensor<A>(pool, MemoryTag::buffers, plan.rows(), 1);
+    kernels::scatter_rows<A>(space, rows.matrix(), plan.row_of.vector(), sum.matrix());
+  }
+  if (row().size() > 1) {
+    const std::vector<std::int64_t> sizes = rows_over_moe_row(plan);
+    const Tensor<A> mine(pool, MemoryTag::buffers, sizes[at(row().rank())], 1);
+    space.fence();
+    reduce_scatter_sum<A>(row(), wire(sum.vector()), wire(mine.vector()), sizes, context_.options.summation, phase);
+    sum = mine;
+  }
+  Index before = 0;  // rows of lower ranks of moe_col
+  for (int c = 0; c < col().rank(); ++c) before += plan.block_rows[at(row().rank() * col().size() + c)];
+  const Tensor<A> back(pool, MemoryTag::buffers, plan.pairs(), 1);
+  space.fence();
+  all_to_all<A>(expert(), wire<const A>(sum.data() + before, plan.arrivals()), plan.arrived, wire(back.vector()),
+                plan.sent, phase);
+  Tensor<A> pairs(pool, MemoryTag::activations, plan.position.rows(), plan.position.cols());
+  kernels::fill<A>(space, A(0), pairs.vector());
+  kernels::scatter_rows<A>(space, back.matrix(), kernels::Vector<const Index>(plan.order.data(), plan.pairs()),
+                           kernels::Matrix<A>(pairs.data(), pairs.size(), 1));
+  return pairs;
+}
+
 template class Dispatcher<float>;
 template class Dispatcher<double>;
 template class Dispatcher<kernels::bf16>;

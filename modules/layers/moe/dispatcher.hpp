@@ -79,6 +79,10 @@ class Dispatcher {
   // y: rows x D/moe_col, partial over moe_row; snap_bits: what complete sums are rounded to. Result: pairs x D, in the
   // order of Plan::order.
   Tensor<T> out(const Plan& plan, const Tensor<A>& y, std::optional<int> snap_bits, Phase phase) const;
+  // One number a pair: weights (tokens x k) to every rank that has the pair's row, rows x 1; and back, where it is
+  // partial over moe_row and equal over moe_col, tokens x k (0 for a dropped pair).
+  Tensor<A> weights_in(const Plan& plan, const Tensor<A>& weights, Phase phase) const;
+  Tensor<A> weights_out(const Plan& plan, const Tensor<A>& rows, Phase phase) const;
 
  private:
   const Communicator& expert() const { return context_.comms.group({Axis::expert}); }

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "kernels/bias.hpp"
+#include "kernels/expert_rows.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/vector.hpp"
 #include "layers/exact.hpp"
@@ -104,7 +105,7 @@ void Experts<T>::count_products(const std::vector<Index>& begin, Index rows, Ind
 
 template <class T>
 Tensor<typename Experts<T>::A> Experts<T>::forward(const std::vector<Index>& begin, const Tensor<T>& x,
-                                                   Kept* kept) const {
+                                                   const Tensor<A>& weights, Kept* kept) const {
   const Space space;
   Pool& pool = context_.pool;
   const Communicator& col = context_.comms.group({Axis::moe_col});
@@ -125,6 +126,10 @@ Tensor<typename Experts<T>::A> Experts<T>::forward(const std::vector<Index>& beg
   const Tensor<T> up = rounded<T>(pool, sum);
   if (snap) kernels::snap<T>(space, snap->values, up.vector());
   const Tensor<T> hidden = activate(pool, activation_, up);
+  if (weights.cols() > 0) {
+    kernels::weigh_rows_forward<T>(space, hidden.matrix(), weights.vector(), hidden.matrix());
+    if (snap) kernels::snap<T>(space, snap->values, hidden.vector());
+  }
 
   Tensor<A> y(pool, MemoryTag::activations, x.rows(), width_);
   const bool adds_bias = bias_ && context_.place(Axis::moe_row) == 0;
@@ -143,7 +148,8 @@ Tensor<typename Experts<T>::A> Experts<T>::forward(const std::vector<Index>& beg
 }
 
 template <class T>
-Tensor<typename Experts<T>::A> Experts<T>::backward_input(const Tensor<T>& dy, Kept& kept) const {
+Tensor<typename Experts<T>::A> Experts<T>::backward_input(const Tensor<T>& dy, const Tensor<A>& weights, Kept& kept,
+                                                          Tensor<A>* dweights) const {
   const Space space;
   Pool& pool = context_.pool;
   const std::optional<Snap>& snap = context_.options.snap;
@@ -158,6 +164,12 @@ Tensor<typename Experts<T>::A> Experts<T>::backward_input(const Tensor<T>& dy, K
   count_products(kept.begin, width_, hidden_);
   sum_over<A>(col, sum, context_.options.summation, Phase::backward);
   const Tensor<T> dhidden = rounded<T>(pool, sum);
+  if (weights.cols() > 0) {
+    *dweights = Tensor<A>(pool, MemoryTag::activations, dy.rows(), 1);
+    const Tensor<T> hidden = activate(pool, activation_, kept.up);
+    kernels::weigh_rows_backward<T>(space, hidden.matrix(), weights.vector(), dhidden.matrix(), dhidden.matrix(),
+                                    dweights->vector());
+  }
   if (snap) kernels::snap<T>(space, snap->gradients, dhidden.vector());
   kept.dup = activate_backward(pool, activation_, kept.up, dhidden);
   kept.up = Tensor<T>();

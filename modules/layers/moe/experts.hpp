@@ -22,7 +22,7 @@ class Experts {
   struct Kept {
     Tensor<T> x;       // rows x D/moe_col
     Tensor<T> up;      // before the activation
-    Tensor<T> hidden;  // after it
+    Tensor<T> hidden;  // after it, times the row's weight where there is one
     Tensor<T> dup, dy;
     std::vector<Index> begin;  // first row of each expert, and the end
     void hold(HeldBlocks& blocks) {
@@ -36,9 +36,11 @@ class Experts {
   Experts(const LayerContext<T>& context, const std::string& name, const MoeOptions& options,
           const ExpertPlaces& places, const InitializerFor& init);
 
-  // begin: first row of each of this rank's experts, and the end. x: rows x D/moe_col. Result: the same, partial.
-  Tensor<A> forward(const std::vector<Index>& begin, const Tensor<T>& x, Kept* kept) const;
-  Tensor<A> backward_input(const Tensor<T>& dy, Kept& kept) const;
+  // begin: first row of each of this rank's experts, and the end. x: rows x D/moe_col. weights: a factor of each row's
+  // hidden activation; empty: ones. Result: rows x D/moe_col, partial.
+  Tensor<A> forward(const std::vector<Index>& begin, const Tensor<T>& x, const Tensor<A>& weights, Kept* kept) const;
+  // dweights: with weights, their gradient, partial over moe_row.
+  Tensor<A> backward_input(const Tensor<T>& dy, const Tensor<A>& weights, Kept& kept, Tensor<A>* dweights) const;
   void backward_weight(Kept& kept) const;
 
  private:

@@ -55,6 +55,13 @@ class MoeLayer {
   // Since the last call, of training passes.
   MoeCounts take_counts();
 
+  // With balance.bias_rate: what is added to the scores where experts are chosen, by expert; zeros at first, equal on
+  // all ranks. After a step, from its pairs by expert over the whole stage:
+  //   bias += rate (sign(mean - pairs) - the mean of these signs)
+  const std::vector<double>& selection_bias() const;
+  void set_selection_bias(std::vector<double> bias);
+  void update_selection_bias(const std::vector<double>& pairs);
+
  private:
   struct Parts;
   std::unique_ptr<Parts> parts_;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/error.hpp"
 #include "base/random.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/vector.hpp"
@@ -39,6 +40,13 @@ Router<T>::Router(const LayerContext<T>& context, const std::string& name, const
   spec.sum_over = kAllDense;
   spec.init = init(spec.name, options.width, false);
   gate_ = context.store.declare(std::move(spec));
+  if (options.balance.bias_rate > 0) selection_bias_.resize(static_cast<std::size_t>(options.experts));
+}
+
+template <class T>
+void Router<T>::set_selection_bias(std::vector<double> bias) {
+  FOURFOLD_ASSERT(bias.size() == selection_bias_.size(), "a bias of each expert");
+  selection_bias_ = std::move(bias);
 }
 
 template <class T>
@@ -126,7 +134,11 @@ Tensor<std::int32_t> Router<T>::choose(const PlannedPass<T>& pass, const DoorPla
     const kernels::TopK rule{kind_of(options_.score), options_.groups, options_.top_groups};
     // Logits have the scores' order, and tell more of them apart; sums of scores need the scores.
     const bool sums = options_.score == RouterScore::sigmoid && options_.top_groups < options_.groups;
-    kernels::router_top_k<A>(space, rule, sums ? scores.matrix() : logits.matrix(), {}, choice.matrix());
+    const std::vector<A> list(selection_bias_.begin(), selection_bias_.end());
+    const Tensor<A> bias = on_device(pool, list);
+    const bool by_logits = list.empty() && !sums;
+    kernels::router_top_k<A>(space, rule, by_logits ? logits.matrix() : scores.matrix(), bias.vector(),
+                             choice.matrix());
   }
   if (options_.capacity.factor > 0) drop_beyond_capacity(context_, options_, pass, door.ids, scores, choice);
   return choice;

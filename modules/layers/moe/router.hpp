@@ -54,6 +54,9 @@ class Router {
                            Routing& routing);
   void backward_weight(Routing& routing) const;
   MoeCounts take_counts() { return std::exchange(counts_, fresh_counts()); }
+  // The selection-only bias (bias_rate > 0): what is added to the scores where experts are chosen, nowhere else.
+  const std::vector<double>& selection_bias() const { return selection_bias_; }
+  void set_selection_bias(std::vector<double> bias);
   void count_arrivals(Index pairs) { counts_.received += static_cast<double>(pairs); }
 
  private:
@@ -76,6 +79,7 @@ class Router {
   MoeOptions options_;
   Param<T>* gate_;
   MoeCounts counts_;
+  std::vector<double> selection_bias_;  // E, or none
   // Decisions of forwards that run again before their backward, by the first sample and the sequences of the batch.
   std::map<std::pair<Index, Index>, Decision> decisions_;
   std::uint64_t step_ = 0;  // of decisions_
