@@ -4,13 +4,17 @@
 //
 // All functions that take a communicator are collective over it: every rank calls them with the same names, types and
 // shapes in the same order, and with an empty shard where it holds nothing. Equal states give equal files, byte for
-// byte, on any grid. What goes wrong before parallel HDF5 has the file or after it has closed it is agreed (Error of
-// all ranks, storage; temporaries removed); in between it is an Error of one rank, since HDF5 leaves the others
-// waiting.
+// byte, on any grid, however they were saved. What goes wrong before parallel HDF5 has the file, in the threads of an
+// asynchronous save or after HDF5 has closed the file is agreed (Error of all ranks, storage; the temporary file
+// removed, older steps untouched); in between it is an Error of one rank, since HDF5 leaves the others waiting: where a
+// file system promises space, that is reserved first.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,7 +37,13 @@ struct NamedShard {
   Shard shard;
   void* data = nullptr;  // shard.size() elements in host memory
   Range owned;
+  // In place of data, where they lie elsewhere: copies the local elements in the range to or from host memory.
+  std::function<void(Range local, void* to)> fetch = {};
+  std::function<void(Range local, const void* from)> store = {};
 };
+
+// Memory of the host, for as long as somebody holds it. An empty one: operator new.
+using AllocateHost = std::function<std::shared_ptr<std::byte>(std::int64_t bytes)>;
 
 // The small things, equal on all ranks: step, data cursor, schedule parameters, data fingerprint, code version, deck.
 struct State {
@@ -51,18 +61,20 @@ struct SaveOptions {
   std::string run;                           // identity of the run: keeps the same through restarts; in the record only
   std::int64_t keep = 2;                     // newest committed steps of this run that stay; 0: all
   std::optional<std::int64_t> resumed_from;  // this step is never removed
-  std::int64_t transfer_bytes = 1 << 26;     // largest transfer of one rank; below 2^31
-  bool strict_collective = false;            // a transfer that HDF5 did not make collectively is an error
-  bool check_space = true;                   // refuse at once what the free space does not hold
-  h5::FileOptions file;
+  std::int64_t transfer_bytes = 1 << 26;  // of one rank's largest transfer, and of the buffer it goes through: < 2^31
+  bool strict_collective = false;         // a transfer that HDF5 did not make collectively is an error
+  bool check_space = true;                // refuse at once what the free space does not hold, and reserve it
+  AllocateHost allocate = {};             // where the buffer comes from, or an asynchronous save's copy
+  h5::FileOptions file = {};
 };
 
 struct SaveReport {
   std::string path;
-  std::int64_t bytes = 0;    // size of the file
-  double write_seconds = 0;  // create to close
-  double fsync_seconds = 0;
+  std::int64_t bytes = 0;          // size of the file
+  double write_seconds = 0;        // create to close; of an asynchronous save to the last byte that a thread wrote
+  double fsync_seconds = 0;        // of the rank that took longest
   double seconds = 0;              // all of it
+  double blocked_seconds = 0;      // of these, in the save's calls: training waited
   std::vector<std::string> notes;  // what was removed, transfers that were not collective (rank 0)
   double gigabytes_per_second() const { return static_cast<double>(bytes) / 1e9 / write_seconds; }
 };
@@ -74,8 +86,8 @@ std::int64_t predicted_bytes(const std::vector<NamedShard>& shards, const State&
 std::int64_t free_bytes(const std::string& folder);
 
 // Writes and commits step `step`, then removes what `keep` no longer covers. The numbers "step" and "format" are added
-// to the state. An older checkpoint of the same step is replaced. Peak extra memory: MPI-IO's buffers for one transfer
-// and 24 bytes per 2^20 elements.
+// to the state. An older checkpoint of the same step is replaced. Peak extra memory: options.transfer_bytes, MPI-IO's
+// own buffers, and 24 bytes per 2^20 elements. An asynchronous save: async.hpp.
 SaveReport save(const Communicator& world, const std::string& folder, std::int64_t step,
                 const std::vector<NamedShard>& shards, const State& state, const SaveOptions& options);
 
@@ -99,10 +111,12 @@ struct Found {
 // decides. Errors (all ranks, storage): the folder cannot be read.
 Found find_newest(const Communicator& world, const std::string& folder, const std::vector<std::int64_t>& exclude = {});
 
-struct LoadOptions {
+struct LoadOptions {              // as SaveOptions
   std::vector<std::string> skip;  // sections that are not asked for: {"/optimizer"}
   std::int64_t transfer_bytes = 1 << 26;
   bool strict_collective = false;
+  AllocateHost allocate = {};
+  h5::FileOptions file = {};
 };
 
 struct LoadReport {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "checkpoint/runs.hpp"
 
 namespace fourfold::checkpoint {
 
@@ -43,34 +44,18 @@ std::uint64_t sum_run(const char* data, std::int64_t elements, std::int64_t firs
   }
 }
 
-// Calls one(local, global, length) for the runs of local elements that are consecutive in the whole tensor.
-template <class One>
-void for_each_run(const Shard& shard, Range local, One&& one) {
-  // Elements that stay consecutive: the last dim of the box, times outer dims while the inner ones are whole.
-  std::int64_t unit = 1;
-  for (std::size_t dim = shard.shape.size(); dim-- > 0;) {
-    unit *= shard.box[dim].size();
-    if (shard.box[dim].size() != shard.shape[dim]) break;
-  }
-  for (std::int64_t begin = local.begin; begin < local.end;) {
-    const std::int64_t flat = shard.flat.begin + begin;
-    const std::int64_t length = std::min(local.end - begin, unit - flat % unit);
-    one(begin, shard.global_index(begin), length);
-    begin += length;
-  }
-}
-
 }  // namespace
 
 std::int64_t chunks_of(std::int64_t elements) {
   return (elements + kChunkElements - 1) / kChunkElements;
 }
 
-void add_checksums(const Shard& shard, Range owned, const void* data, std::int64_t element_bytes,
+void add_checksums(const Shard& shard, Range local_range, const void* data, std::int64_t element_bytes,
                    std::span<std::uint64_t> sums) {
   FOURFOLD_ASSERT(static_cast<std::int64_t>(sums.size()) == chunks_of(shard.global_size()), "one sum per chunk");
   const auto* bytes = static_cast<const char*>(data);
-  for_each_run(shard, owned, [&](std::int64_t local, std::int64_t global, std::int64_t length) {
+  for_each_run(shard, local_range, [&](std::int64_t local, std::int64_t global, std::int64_t length) {
+    local -= local_range.begin;
     while (length > 0) {
       const std::int64_t now = std::min(length, kChunkElements - global % kChunkElements);
       sums[static_cast<std::size_t>(global / kChunkElements)] +=

@@ -23,9 +23,9 @@ inline constexpr std::int64_t kChunkElements = std::int64_t{1} << 20;
 // Chunks of a tensor of so many elements.
 std::int64_t chunks_of(std::int64_t elements);
 
-// Adds the hashes of the shard's local elements in `owned` to `sums` (one entry per chunk of the whole tensor).
-// `data`: the shard's elements, `element_bytes` (1, 2, 4 or 8) each.
-void add_checksums(const Shard& shard, Range owned, const void* data, std::int64_t element_bytes,
+// Adds the hashes of the shard's elements in `local` to `sums` (one entry per chunk of the whole tensor). `data`: the
+// first of them, `element_bytes` (1, 2, 4 or 8) each.
+void add_checksums(const Shard& shard, Range local, const void* data, std::int64_t element_bytes,
                    std::span<std::uint64_t> sums);
 
 // The sum over `bytes` that begin at `position` of a file.

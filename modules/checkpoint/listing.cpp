@@ -90,9 +90,12 @@ Listing::Listing(const Communicator& world, const std::vector<NamedShard>& shard
   sums_.assign(chunks, 0);
 }
 
-void Listing::add_to_sums(const Item& item) {
+void Listing::add_to_sums(const Item& item, Range local, const std::byte* data) {
   const NamedShard& shard = *item.shard;
-  add_checksums(shard.shard, shard.owned, shard.data, h5::element_bytes(shard.type),
+  const Range mine = intersect(local, shard.owned);
+  if (mine.empty()) return;
+  const std::int64_t bytes = h5::element_bytes(shard.type);
+  add_checksums(shard.shard, mine, data + (mine.begin - local.begin) * bytes, bytes,
                 std::span(sums_).subspan(item.first_sum, item.chunks));
 }
 

@@ -1,6 +1,7 @@
 // What a save or load is about, checked on all ranks: the same list everywhere, each element owned once.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,8 @@ class Listing {
   };
   const std::vector<Item>& items() const { return items_; }  // sorted by name
 
-  // Adds the hashes of what this rank owns of the item.
-  void add_to_sums(const Item& item);
+  // Adds the hashes of what this rank owns of the item's elements in `local`; `data` is the first of these.
+  void add_to_sums(const Item& item, Range local, const std::byte* data);
   // Collective: from now on the sums are those of all ranks.
   void reduce_sums(const Communicator& world);
   std::vector<std::uint64_t> sums(const Item& item) const;

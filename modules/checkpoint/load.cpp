@@ -9,6 +9,7 @@
 #include "checkpoint/listing.hpp"
 #include "checkpoint/posix.hpp"
 #include "checkpoint/stage.hpp"
+#include "checkpoint/staging.hpp"
 #include "comm/agree.hpp"
 #include "h5/transfer.hpp"
 
@@ -152,16 +153,21 @@ Attempt try_load(const Communicator& world, const Committed& source, const std::
   Attempt attempt;
   LoadReport& report = attempt.report;
   report.source = {record.step, source.path, record.run};
-  h5::File file = h5::File::open(world, source.path);
+  h5::File file = h5::File::open(world, source.path, options.file);
   std::string not_collective;
+  const std::shared_ptr<std::byte> buffer = take_host_memory(options.allocate, options.transfer_bytes);
   for (const Listing::Item& item : listing.items()) {
     const NamedShard& shard = *item.shard;
     h5::Dataset dataset = file.dataset(shard.name);
-    const std::string cause = h5::read_shard(dataset, shard.shard, {0, shard.shard.size()}, shard.data, item.rounds);
-    if (!cause.empty() && not_collective.empty()) not_collective = shard.name + " was not read collectively: " + cause;
+    for (std::int64_t round = 0; round < item.rounds.count; ++round) {
+      const Range now = round_of({0, shard.shard.size()}, round, options.transfer_bytes, shard.type);
+      const std::string cause = h5::read_shard(dataset, shard.shard, now, buffer.get(), {1, options.transfer_bytes});
+      if (!cause.empty() && not_collective.empty())
+        not_collective = shard.name + " was not read collectively: " + cause;
+      stage_in(listing, item, now, buffer.get());
+    }
     report.bytes += dataset.bytes();
     dataset.close();
-    listing.add_to_sums(item);
   }
   report.state = read_state(file);
   file.close();

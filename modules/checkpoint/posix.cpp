@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "base/error.hpp"
 #include "checkpoint/checkpoint.hpp"
@@ -136,6 +137,30 @@ void check_size_limit(std::int64_t bytes) {
   if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < static_cast<rlim_t>(bytes))
     fail_one(ExitCode::storage, "this process may not write files that large (ulimit -f): needed " +
                                     std::to_string(bytes) + " bytes, allowed " + std::to_string(limit.rlim_cur));
+}
+
+OutputFile::OutputFile(std::string path)
+    : path_(std::move(path)), descriptor_(open(path_.c_str(), O_WRONLY | O_CLOEXEC)) {
+  if (descriptor_ < 0) failed("cannot open", path_, errno);
+}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void OutputFile::write_at(std::int64_t position, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = pwrite(descriptor_, bytes.data(), bytes.size(), position);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) failed("cannot write", path_, written < 0 ? errno : ENOSPC);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    position += written;
+  }
+}
+
+void OutputFile::close() {
+  const int descriptor = std::exchange(descriptor_, -1);
+  if (::close(descriptor) != 0) failed("cannot close", path_, errno);
 }
 
 void sync_file(const std::string& path) {

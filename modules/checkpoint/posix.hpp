@@ -2,6 +2,7 @@
 // for a full disk, quota or size limit also what was needed and what is there.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -25,6 +26,22 @@ void check_access(const std::string& path, bool writing);
 void reserve(const std::string& path, std::int64_t bytes);
 // That this process may write files of so many bytes (ulimit -f).
 void check_size_limit(std::int64_t bytes);
+
+// An existing file, open for writing at places.
+class OutputFile {
+ public:
+  explicit OutputFile(std::string path);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+  // All of them: a short write is continued.
+  void write_at(std::int64_t position, std::span<const std::byte> bytes);
+  void close();
+
+ private:
+  std::string path_;
+  int descriptor_;
+};
 
 void sync_file(const std::string& path);
 void sync_folder(const std::string& folder);

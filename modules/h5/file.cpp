@@ -40,8 +40,8 @@ PropertyList parallel_access(const Communicator& group, const std::string& path,
   const Info info(options.hints);
   const auto id = access.id();
   check(H5Pset_fapl_mpio(id, group.handle().comm, info.get()), "H5Pset_fapl_mpio", path);
-  check(H5Pset_all_coll_metadata_ops(id, true), "H5Pset_all_coll_metadata_ops", path);
-  check(H5Pset_coll_metadata_write(id, true), "H5Pset_coll_metadata_write", path);
+  check(H5Pset_all_coll_metadata_ops(id, options.collective_metadata), "H5Pset_all_coll_metadata_ops", path);
+  check(H5Pset_coll_metadata_write(id, options.collective_metadata), "H5Pset_coll_metadata_write", path);
   check(H5Pset_libver_bounds(id, H5F_LIBVER_V18, H5F_LIBVER_V110), "H5Pset_libver_bounds", path);
   const auto alignment = static_cast<hsize_t>(options.alignment);
   check(H5Pset_alignment(id, 16 * alignment, alignment), "H5Pset_alignment", path);

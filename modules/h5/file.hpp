@@ -19,7 +19,8 @@
 namespace fourfold::h5 {
 
 struct FileOptions {
-  std::int64_t alignment = 4096;  // datasets of 16 times this and more begin at multiples of it
+  std::int64_t alignment = 4096;    // datasets of 16 times this and more begin at multiples of it
+  bool collective_metadata = true;  // HDF5 reads and writes its own structures by collective operations
   std::vector<std::pair<std::string, std::string>> hints;  // for MPI-IO: {"striping_factor", "16"}
 };
 
@@ -55,7 +56,7 @@ class Dataset {
 
 class File {
  public:
-  // A new file (an old one of that name is overwritten), through MPI-IO, metadata collective, object times off.
+  // A new file (an old one of that name is overwritten), through MPI-IO, object times off.
   static File create(const Communicator& group, const std::string& path, const FileOptions& options = {});
   // Read-only, through MPI-IO.
   static File open(const Communicator& group, const std::string& path, const FileOptions& options = {});

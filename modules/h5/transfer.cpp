@@ -57,7 +57,7 @@ Dataspace memory_selection(std::int64_t elements, const std::string& where) {
   return space;
 }
 
-// Calls one(type, memory space, file space, properties, byte offset of the round's first element) for each round.
+// Calls one(type, memory space, file space, properties, byte offset in the data) for each round.
 template <class One>
 std::string transfer(const Dataset& dataset, const Shard& shard, Range local, Rounds rounds, One&& one) {
   FOURFOLD_ASSERT(shard.shape == dataset.shape(), dataset.where() + ": the shard is of another tensor");
@@ -75,7 +75,7 @@ std::string transfer(const Dataset& dataset, const Shard& shard, Range local, Ro
     const Dataspace in_file = file_selection(dataset, shard, now);
     const Dataspace in_memory = memory_selection(now.size(), where);
     one(stored_type(dataset.type()), in_memory.id(), in_file.id(), properties.id(),
-        begin * element_bytes(dataset.type()));
+        (begin - local.begin) * element_bytes(dataset.type()));
     if (dataset.parallel() && cause.empty()) cause = not_collective_cause(properties.id(), where);
   }
   return cause;

@@ -18,7 +18,7 @@ struct Rounds {
 // Transfers that `elements` need under a limit. Errors: assertion on a limit outside [8, 2^31).
 std::int64_t rounds_needed(std::int64_t elements, ElementType type, std::int64_t limit_bytes);
 
-// `data` holds the shard's elements; the local ones in `local` are transferred. Returns why HDF5 did not do a transfer
+// The shard's elements in `local` are transferred; `data` is the first of them. Returns why HDF5 did not do a transfer
 // collectively, empty when it did (always empty for serial files).
 // Errors: Error (storage, one rank) of HDF5; assertion when shapes differ or `local` does not fit in the rounds.
 std::string write_shard(const Dataset& dataset, const Shard& shard, Range local, const void* data, Rounds rounds);

@@ -23,7 +23,7 @@ std::vector<std::uint64_t> sums_of(const std::vector<float>& all, const std::vec
       mine.push_back(all[static_cast<std::size_t>(shard.global_index(i))]);
     const std::int64_t half = shard.size() / 2;  // in two parts, as two replicas would
     add_checksums(shard, {0, half}, mine.data(), 4, sums);
-    add_checksums(shard, {half, shard.size()}, mine.data(), 4, sums);
+    add_checksums(shard, {half, shard.size()}, mine.data() + half, 4, sums);
   }
   return sums;
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "checkpoint/posix.hpp"
 #include "support.hpp"
@@ -37,6 +38,10 @@ class MemoryFileSystem {
   bool mounted() const { return mounted_; }
   void make_read_only() const {
     on_rank_0([&] { ASSERT_EQ(mount(nullptr, folder_.path().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr), 0); });
+  }
+  void resize(std::int64_t bytes) const {
+    const std::string size = "size=" + std::to_string(bytes);
+    on_rank_0([&] { ASSERT_EQ(mount(nullptr, folder_.path().c_str(), nullptr, MS_REMOUNT, size.c_str()), 0); });
   }
   const std::string& path() const { return folder_.path(); }
 
@@ -87,6 +92,56 @@ TEST(Storage, ReservingMoreThanThereIsSaysHowMuch) {
     reserve(path, 1 << 19);
     EXPECT_EQ(file_size(path), 1 << 19);
   });
+}
+
+// A thread's write that fails is agreed between steps: the older step stays, nothing of the new one does, and the same
+// process can save once there is room. So it is where a synchronous save sees in time that there is none.
+TEST(Storage, AFailureLeavesTheOlderStepAndTheNextSaveSucceeds) {
+  for (const bool async : {false, true}) {
+    SCOPED_TRACE(async ? "async" : "sync");
+    const MemoryFileSystem storage(3 << 20);
+    SKIP_UNLESS_MOUNTED(storage);
+    SaveOptions options = strict(2);
+    options.check_space = !async;
+    save_in_mode(async, storage.path(), 1, part(1).shards(), options);
+    const auto message =
+        agreed_error([&] { save_in_mode(async, storage.path(), 2, part(2).shards(), options); }, ExitCode::storage);
+    EXPECT_TRUE(has(message, "checkpoint of step 2 not written")) << message;
+    EXPECT_TRUE(has(message, async ? "No space left on device" : "no space in")) << message;
+    EXPECT_TRUE(has(message, "needed 21")) << message;
+    EXPECT_TRUE(has(message, "bytes, available ")) << message;
+    EXPECT_EQ(left_in(storage.path()), (std::vector<std::string>{"step_00000001.commit", "step_00000001.h5"}));
+    EXPECT_GE(free_bytes(storage.path()), 1 << 19);  // what was written of it is free again
+    Part read = part(9);
+    ASSERT_TRUE(load_newest(world(), storage.path(), read.shards()).loaded);
+    EXPECT_TRUE(read == part(1));
+    storage.resize(16 << 20);
+    save_in_mode(async, storage.path(), 3, part(3).shards(), options);
+    ASSERT_TRUE(load_newest(world(), storage.path(), read.shards()).loaded);
+    EXPECT_TRUE(read == part(3));
+  }
+}
+
+void become(uid_t user) {
+  ASSERT_EQ(seteuid(user), 0);
+}
+
+// Every rank's file is the same, but only one may not write it.
+TEST(Storage, PermissionMissingOnOneRankFailsOnAllRanks) {
+  if (geteuid() != 0) GTEST_SKIP() << "NOT TESTED: only root may become another user";
+  if (world().size() == 1) GTEST_SKIP() << "needs a rank beside the one that makes the file";
+  const Folder folder;
+  for (const bool async : {false, true}) {
+    save_in_mode(async, folder.path(), 1, part(1).shards(), strict());
+    const bool here = world().rank() == world().size() - 1;
+    if (here) become(65534);
+    const auto message =
+        agreed_error([&] { save_in_mode(async, folder.path(), 2, part(2).shards(), strict()); }, ExitCode::storage);
+    if (here) become(0);
+    EXPECT_TRUE(has(message, "(rank " + std::to_string(world().size() - 1) + ")")) << message;
+    EXPECT_TRUE(has(message, "Permission denied")) << message;
+    EXPECT_EQ(left_in(folder.path()), (std::vector<std::string>{"step_00000001.commit", "step_00000001.h5"}));
+  }
 }
 
 TEST(Storage, ReadOnlyFolderFailsOnAllRanks) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "checkpoint/async.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "comm/agree.hpp"
 #include "comm/collectives.hpp"
@@ -164,6 +165,14 @@ inline SaveOptions strict(std::int64_t keep = 0) {
   options.keep = keep;
   options.strict_collective = true;
   return options;
+}
+
+inline SaveReport save_in_mode(bool async, const std::string& folder, std::int64_t step,
+                               const std::vector<NamedShard>& shards, const SaveOptions& options) {
+  if (!async) return save(world(), folder, step, shards, small_state(), options);
+  AsyncSave under_way(world(), folder, step, shards, small_state(), options);
+  under_way.complete();
+  return under_way.report();
 }
 
 // The message of the Error that `call` throws; the same on all ranks, of the kind that all ranks share.
