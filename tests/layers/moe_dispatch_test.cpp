@@ -33,7 +33,8 @@ TEST(MoeDispatch, TwoStepExchangeAsAllToAll) {
     const Communicator group(world, members, "nodes");
     MemoryLedger ledger;
     Pool pool(ledger);
-    for (int trial = 0; trial < 50; ++trial) {
+    group.ledger().clear();
+    for (int trial = 0; trial < (full() ? 200 : 40); ++trial) {
       std::mt19937_64 engine(seed() + static_cast<std::uint64_t>(trial));
       std::vector<std::int64_t> sizes(at(ranks * ranks));
       for (std::int64_t& size : sizes)
@@ -59,6 +60,20 @@ TEST(MoeDispatch, TwoStepExchangeAsAllToAll) {
       messages[1] = static_cast<double>(sent_between_nodes);
       ASSERT_EQ(two_steps, plain);
       all_reduce_sum<double>(group, messages, Summation::deterministic, Phase::control);
+      // What the ledger calls sent: between nodes once, and inside where another rank of the node hands it on.
+      double elements[2] = {
+          static_cast<double>(group.ledger().sum(Operation::send, "nodes", Phase::forward).ring_elements), 0};
+      for (int s = 0; s < ranks; ++s) {
+        for (int d = 0; d < ranks; ++d) {
+          const bool inside = s / n.ranks_each == d / n.ranks_each;
+          const int hops = inside ? (s == d ? 0 : 1) : (s % n.ranks_each == d % n.ranks_each ? 1 : 2);
+          elements[1] += static_cast<double>(hops * sizes[at(s * ranks + d)]);
+        }
+      }
+      group.ledger().clear();
+      all_reduce_sum<double>(group, {elements, 1}, Summation::deterministic, Phase::control);
+      EXPECT_EQ(elements[0], elements[1]);
+      group.ledger().clear();
       if (trial == 0) {
         const int between = n.nodes * (n.nodes - 1) * n.ranks_each;
         EXPECT_EQ(messages[0], between * n.ranks_each);
@@ -177,10 +192,14 @@ TEST(MoeDispatch, LedgerAsTheFormulas) {
   o.top_k = 2;
   const Index width = o.width;
   for (const StageShape& shape : ledger_grids()) {
-    for (const DispatcherType type :
-         {DispatcherType::alltoall, DispatcherType::allgather, DispatcherType::hierarchical}) {
-      SCOPED_TRACE(text(shape) + ", dispatcher " + std::to_string(static_cast<int>(type)));
+    // The fourth: with fused weights.
+    for (const int variant : {0, 1, 2, 3}) {
+      const DispatcherType type = variant == 3 ? DispatcherType::alltoall
+                                               : std::vector{DispatcherType::alltoall, DispatcherType::allgather,
+                                                             DispatcherType::hierarchical}[at(variant)];
+      SCOPED_TRACE(text(shape) + ", variant " + std::to_string(variant));
       o.dispatcher = type;
+      o.fused_weight = variant == 3;
       MoeReference reference(o, {1, 9, 7, named_values("x", 63 * width, 1), named_values("dy", 63 * width, 1)});
       reference.run();
       const GridComms comms = make_comms(shape);
@@ -209,8 +228,10 @@ TEST(MoeDispatch, LedgerAsTheFormulas) {
         const Index remote_out = e.pairs - e.sent[at(here.expert)];
         const Index remote_in = sum(e.arrived) - e.arrived[at(here.expert)];
         const Index exchanged = (remote_out + remote_in) * width;
+        const bool backward = phase == Phase::backward;
+        const Index one_each = o.fused_weight ? remote_out + (backward ? remote_in : 0) : 0;
         if (type == DispatcherType::alltoall) {
-          EXPECT_EQ(ring(Operation::all_to_all, "expert", phase), exchanged);
+          EXPECT_EQ(ring(Operation::all_to_all, "expert", phase), exchanged + one_each);
         } else if (type == DispatcherType::hierarchical) {
           // One node: each message is direct.
           EXPECT_EQ(ring(Operation::send, "expert", phase), exchanged);
@@ -225,8 +246,10 @@ TEST(MoeDispatch, LedgerAsTheFormulas) {
         EXPECT_EQ(ring(Operation::all_to_all, "moe_col", phase),
                   sum(e.arrived) * (width - moe_held) + (e.group_rows - sum(e.arrived)) * moe_held);
         const Index other_rows = e.all_rows - e.group_rows;
-        EXPECT_EQ(ring(Operation::all_gather, "moe_row", phase), other_rows * moe_held);
-        EXPECT_EQ(ring(Operation::reduce_scatter, "moe_row", phase), other_rows * moe_held);
+        const Index also = o.fused_weight ? other_rows : 0;
+        EXPECT_EQ(ring(Operation::all_gather, "moe_row", phase), other_rows * moe_held + also);
+        EXPECT_EQ(ring(Operation::all_gather, "moe_col", phase), o.fused_weight ? e.group_rows - sum(e.arrived) : 0);
+        EXPECT_EQ(ring(Operation::reduce_scatter, "moe_row", phase), other_rows * moe_held + (backward ? also : 0));
         const Index summed = e.all_rows * hidden * (phase == Phase::forward ? 2 : 1);  // gate and up
         EXPECT_EQ(ring(Operation::all_reduce, "moe_col", phase),
                   shape.moe.col > 1 ? 2 * (summed - part(summed, shape.moe.col, here.moe_col).size()) : 0);
@@ -240,7 +263,7 @@ TEST(MoeDispatch, LedgerAsTheFormulas) {
       EXPECT_EQ(ledger.group_sum(replica).ring_elements, ring(Operation::all_gather, replica, Phase::forward) +
                                                              ring(Operation::all_to_all, replica, Phase::forward));
       // As published: 2 x 8 bytes x D of each pair whose expert is remote, forward, and again backward.
-      if (type == DispatcherType::alltoall && shape.moe.row == 1 && shape.moe.col == 1) {
+      if (type == DispatcherType::alltoall && shape.moe.row == 1 && shape.moe.col == 1 && !o.fused_weight) {
         double remote[2] = {static_cast<double>(e.pairs - e.sent[at(here.expert)]), 0};
         remote[1] = static_cast<double>(ledger.sum(Operation::all_to_all, "expert", Phase::forward).ring_bytes);
         all_reduce_sum<double>(launch().world(), remote, Summation::deterministic, Phase::control);
