@@ -47,6 +47,23 @@ KOKKOS_FORCEINLINE_FUNCTION Index run_of(const Index* x, Index n, Index value) {
 
 }  // namespace
 
+void number_tokens(const Space& space, const TokenRanges& ranges, Vector<std::int64_t> ids, Vector<Index> rows) {
+  const TokenRanges all = ranges;
+  const Index count = static_cast<Index>(ranges.row.extent(0));
+  const Index tokens = static_cast<Index>(std::max(ids.extent(0), rows.extent(0)));
+  Kokkos::parallel_for(
+      "number_tokens", Range1(space, 0, tokens), KOKKOS_LAMBDA(Index i) {
+        const Index each = all.at(count);  // tokens of a sequence here
+        const Index sequence = (all.first + i) / each;
+        const Index place = (all.first + i) % each;
+        const Index range = run_of(all.at.data(), count, place);
+        const Index inside = place - all.at(range);
+        const Index size = all.at(range + 1) - all.at(range);
+        if (ids.size() > 0) ids(i) = (all.first_sequence + sequence) * all.sequence_tokens + all.begin(range) + inside;
+        if (rows.size() > 0) rows(i) = all.row(range) + sequence * size + inside;
+      });
+}
+
 Index sort_pairs_scratch(Index pairs, Index experts) {
   return sort_tasks(pairs) * experts;
 }

@@ -7,6 +7,16 @@
 
 namespace fourfold::kernels {
 
+// The tokens of equal sequences, which have several ranges of tokens in ascending order: range r is tokens begin(r) on,
+// at(r + 1) - at(r) of them, at(r) after a sequence's first; the rows of a range begin with row(r), sequence by
+// sequence. For the i-th of the tokens from `first` on, in the order of (sequence, token): its number (first_sequence +
+// sequence) x sequence_tokens + token, and its row (either may be empty: not asked for).
+struct TokenRanges {
+  Vector<const Index> begin, at, row;
+  Index first = 0, first_sequence = 0, sequence_tokens = 0;
+};
+void number_tokens(const Space& space, const TokenRanges& ranges, Vector<std::int64_t> ids, Vector<Index> rows);
+
 // Elements of scratch that sort_pairs needs.
 Index sort_pairs_scratch(Index pairs, Index experts);
 // choice: pairs (below zero: dropped, sorted nowhere). place(e): of expert e among all. position(p): of pair p among

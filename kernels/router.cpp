@@ -75,10 +75,11 @@ void router_top_k(const Space& space, const TopK& rule, Matrix<const A> keys, Ve
   const Index top_groups = rule.top_groups;
   const Index group_size = experts / groups;
   const bool two = rule.kind == Scores::sigmoid;
+  const A* added = bias.extent(0) > 0 ? bias.data() : nullptr;
   Kokkos::parallel_for(
       "router_top_k", Range1(space, 0, keys.extent(0)), KOKKOS_LAMBDA(Index r) {
         constexpr A kHighest = std::numeric_limits<A>::infinity();
-        const Keys<A> key{keys.data() + r * experts, bias.data()};
+        const Keys<A> key{keys.data() + r * experts, added};
         std::uint64_t allowed = ~std::uint64_t{0};
         if (top_groups < groups) {
           allowed = 0;
@@ -169,7 +170,10 @@ void router_backward(const Space& space, Scores kind, bool renormalize, Matrix<c
   const bool softmax = kind == Scores::softmax;
   const bool has_aux = losses.aux.size() > 0;
   const Matrix<const double> aux = losses.aux;
-  const Vector<const std::int32_t> scope = losses.scope;
+  const bool one_scope = losses.aux.extent(0) == 1;
+  const Vector<const std::int64_t> ids = losses.ids;
+  const Index sequence_tokens = losses.sequence_tokens;
+  const Index first_sequence = losses.first_sequence;
   const A z = static_cast<A>(2 * losses.z);
   Kokkos::parallel_for(
       "router_backward", Range1(space, 0, logits.extent(0)), KOKKOS_LAMBDA(Index r) {
@@ -192,7 +196,8 @@ void router_backward(const Space& space, Scores kind, bool renormalize, Matrix<c
           }
           return d;
         };
-        const double* share = has_aux ? aux.data() + scope(r) * experts : nullptr;
+        const Index scope = one_scope || !has_aux ? 0 : ids(r) / sequence_tokens - first_sequence;
+        const double* share = has_aux ? aux.data() + scope * experts : nullptr;
         const auto daux = [=](Index e) { return share != nullptr ? static_cast<A>(share[e]) : A(0); };
         A total = 0;  // of the scores
         A slope = 0;  // sum of score times gradient: of all for softmax, of the losses' part for sigmoid

@@ -50,10 +50,11 @@ void router_weights_forward(const Space& space, bool renormalize, Matrix<const A
                             Matrix<const std::int32_t> choice, Matrix<A> weights);
 
 // How the losses act on the logits: each token's probabilities (scores / total) have the gradient aux(scope of the
-// token, e), its lse^2 the factor z.
+// token, e), its lse^2 the factor z. With several scopes they are the sequences from first_sequence on.
 struct RouterLosses {
-  Matrix<const double> aux;          // scopes x E; empty: none
-  Vector<const std::int32_t> scope;  // R
+  Matrix<const double> aux;        // scopes x E; empty: none
+  Vector<const std::int64_t> ids;  // R: the tokens' numbers
+  Index sequence_tokens = 1, first_sequence = 0;
   double z = 0;
 };
 template <class T>

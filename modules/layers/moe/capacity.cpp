@@ -37,7 +37,7 @@ std::vector<E> gathered(const Communicator& group, const std::vector<E>& mine, c
 
 template <class T>
 void drop_beyond_capacity(const LayerContext<T>& context, const MoeOptions& options, const PlannedPass<T>& pass,
-                          const std::vector<std::int64_t>& ids, const Tensor<kernels::Acc<T>>& scores,
+                          const Tensor<std::int64_t>& numbers, const Tensor<kernels::Acc<T>>& scores,
                           const Tensor<std::int32_t>& choice) {
   const Index k = options.top_k;
   const bool by_sequence = options.capacity.scope == CapacityScope::sequence;
@@ -46,6 +46,7 @@ void drop_beyond_capacity(const LayerContext<T>& context, const MoeOptions& opti
   if (!by_sequence) axes = axes | AxisSet{Axis::data};
   const Communicator& group = context.comms.group(axes);
 
+  const std::vector<std::int64_t> ids = on_host<std::int64_t>(numbers.vector());
   std::vector<std::int32_t> chosen = on_host<std::int32_t>(choice.vector());
   std::vector<double> priority(chosen.size(), 0);
   const bool by_score = options.capacity.priority == CapacityPriority::probability;
@@ -97,12 +98,11 @@ void drop_beyond_capacity(const LayerContext<T>& context, const MoeOptions& opti
 }
 
 template void drop_beyond_capacity(const LayerContext<float>&, const MoeOptions&, const PlannedPass<float>&,
-                                   const std::vector<std::int64_t>&, const Tensor<float>&, const Tensor<std::int32_t>&);
+                                   const Tensor<std::int64_t>&, const Tensor<float>&, const Tensor<std::int32_t>&);
 template void drop_beyond_capacity(const LayerContext<double>&, const MoeOptions&, const PlannedPass<double>&,
-                                   const std::vector<std::int64_t>&, const Tensor<double>&,
-                                   const Tensor<std::int32_t>&);
+                                   const Tensor<std::int64_t>&, const Tensor<double>&, const Tensor<std::int32_t>&);
 template void drop_beyond_capacity(const LayerContext<kernels::bf16>&, const MoeOptions&,
-                                   const PlannedPass<kernels::bf16>&, const std::vector<std::int64_t>&,
-                                   const Tensor<float>&, const Tensor<std::int32_t>&);
+                                   const PlannedPass<kernels::bf16>&, const Tensor<std::int64_t>&, const Tensor<float>&,
+                                   const Tensor<std::int32_t>&);
 
 }  // namespace fourfold

@@ -1,8 +1,6 @@
 // Which pairs an expert takes where its capacity is limited.
 #pragma once
 
-#include <vector>
-
 #include "layers/moe/options.hpp"
 #include "layers/unit.hpp"
 
@@ -16,7 +14,7 @@ Index expert_capacity(double factor, Index tokens, Index top_k, Index experts);
 // what is kept is the same on every grid. Decided on hosts: the scope's ranks tell each other all their choices.
 template <class T>
 void drop_beyond_capacity(const LayerContext<T>& context, const MoeOptions& options, const PlannedPass<T>& pass,
-                          const std::vector<std::int64_t>& ids, const Tensor<kernels::Acc<T>>& scores,
+                          const Tensor<std::int64_t>& ids, const Tensor<kernels::Acc<T>>& scores,
                           const Tensor<std::int32_t>& choice);
 
 }  // namespace fourfold

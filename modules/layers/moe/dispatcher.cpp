@@ -37,8 +37,8 @@ Index Dispatcher<T>::Plan::sum(const std::vector<Index>& sizes) {
 }
 
 template <class T>
-typename Dispatcher<T>::Plan Dispatcher<T>::plan(const Tensor<std::int32_t>& choice,
-                                                 const std::vector<std::int64_t>& ids, Phase phase) const {
+typename Dispatcher<T>::Plan Dispatcher<T>::plan(const Tensor<std::int32_t>& choice, const Tensor<std::int64_t>& ids,
+                                                 Phase phase) const {
   const Space space;
   Pool& pool = context_.pool;
   const Index experts = places_.experts();
@@ -64,8 +64,8 @@ typename Dispatcher<T>::Plan Dispatcher<T>::plan(const Tensor<std::int32_t>& cho
 
 // counts: member by member of the replica's group, pairs by place and tokens.
 template <class T>
-void Dispatcher<T>::plan_order(Plan& plan, const std::vector<std::int64_t>& counts,
-                               const std::vector<std::int64_t>& ids, Phase phase) const {
+void Dispatcher<T>::plan_order(Plan& plan, const std::vector<std::int64_t>& counts, const Tensor<std::int64_t>& ids,
+                               Phase phase) const {
   const Space space;
   Pool& pool = context_.pool;
   const Communicator& replica = context_.comms.group({Axis::expert, Axis::moe_row, Axis::moe_col});
@@ -126,8 +126,8 @@ void Dispatcher<T>::plan_order(Plan& plan, const std::vector<std::int64_t>& coun
   const Tensor<std::int64_t> pair_ids(pool, MemoryTag::buffers, 1, plan.pairs() * blocks);
   const Tensor<std::int64_t> arrived(pool, MemoryTag::buffers, 1, plan.rows());
   const kernels::Vector<const Index> order(plan.order.data(), plan.pairs());
-  kernels::pair_ids(space, plan.top_k, on_device(pool, ids).vector(), order,
-                    on_device(pool, begins_of(plan.sent)).vector(), blocks, pair_ids.vector());
+  kernels::pair_ids(space, plan.top_k, ids.vector(), order, on_device(pool, begins_of(plan.sent)).vector(), blocks,
+                    pair_ids.vector());
   space.fence();
   all_to_all<std::int64_t>(replica, wire(pair_ids.vector()), sent, wire(arrived.vector()), received, phase);
 
@@ -145,7 +145,7 @@ void Dispatcher<T>::plan_order(Plan& plan, const std::vector<std::int64_t>& coun
 
 // arrived: numbers of pairs, `sizes` of each member of the replica's group.
 template <class T>
-void Dispatcher<T>::plan_tokens(Plan& plan, const std::vector<std::int64_t>& ids, const Tensor<std::int64_t>& arrived,
+void Dispatcher<T>::plan_tokens(Plan& plan, const Tensor<std::int64_t>& ids, const Tensor<std::int64_t>& arrived,
                                 const std::vector<std::int64_t>& sizes, Phase phase) const {
   const Space space;
   Pool& pool = context_.pool;
@@ -163,13 +163,14 @@ void Dispatcher<T>::plan_tokens(Plan& plan, const std::vector<std::int64_t>& ids
                                 kernels::Vector<std::int64_t>(own.data() + next, sizes[member]));
     next += sizes[member];
   }
-  std::vector<std::int64_t> all_ids(at(Plan::sum(plan.tokens)));
-  all_gather<std::int64_t>(expert(), ids, all_ids, plan.tokens, phase);
+  const Tensor<std::int64_t> all_ids(pool, MemoryTag::buffers, 1, Plan::sum(plan.tokens));
+  space.fence();
+  all_gather<std::int64_t>(expert(), wire(ids.vector()), wire(all_ids.vector()), plan.tokens, phase);
   plan.pair_of = Tensor<Index>(pool, MemoryTag::activations, 1, plan.arrivals());
   const Tensor<Index> id_begins = on_device(pool, begins_of(plan.arrived));
   const Tensor<Index> token_begins = on_device(pool, begins_of(plan.tokens));
-  kernels::find_pairs(space, plan.top_k, own.vector(), id_begins.vector(), on_device(pool, all_ids).vector(),
-                      token_begins.vector(), plan.pair_of.vector());
+  kernels::find_pairs(space, plan.top_k, own.vector(), id_begins.vector(), all_ids.vector(), token_begins.vector(),
+                      plan.pair_of.vector());
 }
 
 // arrivals x D, source by source.

@@ -73,7 +73,7 @@ class Dispatcher {
       : context_(context), type_(type), width_(width), places_(places) {}
 
   // choice: tokens x k; ids: the tokens' numbers, ascending.
-  Plan plan(const Tensor<std::int32_t>& choice, const std::vector<std::int64_t>& ids, Phase phase) const;
+  Plan plan(const Tensor<std::int32_t>& choice, const Tensor<std::int64_t>& ids, Phase phase) const;
   // x: tokens x D. weights (tokens x k): each pair's row is x times its weight; empty: x. Result: rows x D/moe_col.
   Tensor<T> in(const Plan& plan, const Tensor<T>& x, const Tensor<A>& weights, Phase phase) const;
   // y: rows x D/moe_col, partial over moe_row; snap_bits: what complete sums are rounded to. Result: pairs x D, in the
@@ -88,9 +88,9 @@ class Dispatcher {
   const Communicator& expert() const { return context_.comms.group({Axis::expert}); }
   const Communicator& row() const { return context_.comms.group({Axis::moe_row}); }
   const Communicator& col() const { return context_.comms.group({Axis::moe_col}); }
-  void plan_order(Plan& plan, const std::vector<std::int64_t>& counts, const std::vector<std::int64_t>& ids,
+  void plan_order(Plan& plan, const std::vector<std::int64_t>& counts, const Tensor<std::int64_t>& ids,
                   Phase phase) const;
-  void plan_tokens(Plan& plan, const std::vector<std::int64_t>& ids, const Tensor<std::int64_t>& arrived,
+  void plan_tokens(Plan& plan, const Tensor<std::int64_t>& ids, const Tensor<std::int64_t>& arrived,
                    const std::vector<std::int64_t>& sizes, Phase phase) const;
   Tensor<T> to_experts(const Plan& plan, const Tensor<T>& x, const Tensor<A>& weights, Phase phase) const;
   Tensor<T> from_experts(const Plan& plan, const Tensor<T>& y, Phase phase) const;

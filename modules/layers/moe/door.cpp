@@ -1,7 +1,6 @@
 #include "layers/moe/door.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include "kernels/expert_rows.hpp"
 #include "kernels/vector.hpp"
@@ -22,34 +21,42 @@ typename Door<T>::Plan Door<T>::plan(const PlannedPass<T>& pass) const {
   const Index count = rows.count();
   for (int i = 0; i <= parts; ++i) plan.runs.push_back(i < parts ? part(count, parts, i).begin : count);
 
-  std::vector<Index> first;  // row of each range
+  struct Held {
+    Range tokens;
+    Index row;  // its first
+  };
+  std::vector<Held> held;
   Index next = 0;
   for (const Range& range : rows.ranges) {
-    first.push_back(next);
+    if (!range.empty()) held.push_back({range, next});
     next += rows.sequences * range.size();
   }
-  std::vector<std::size_t> by_token(rows.ranges.size());
-  std::iota(by_token.begin(), by_token.end(), std::size_t{0});
-  std::sort(by_token.begin(), by_token.end(),
-            [&](std::size_t a, std::size_t b) { return rows.ranges[a].begin < rows.ranges[b].begin; });
-  const Range mine{plan.runs[static_cast<std::size_t>(plan.run)], plan.runs[static_cast<std::size_t>(plan.run) + 1]};
-  plan.in_order = true;
-  plan.row_at.reserve(static_cast<std::size_t>(count));
-  plan.sequence_at.push_back(0);
-  for (Index sequence = 0; sequence < rows.sequences; ++sequence) {
-    const std::int64_t number = (pass.batch->first_sample + sequence) * where.sequence_tokens;
-    for (const std::size_t r : by_token) {
-      const Range& range = rows.ranges[r];
-      for (Index token = range.begin; token < range.end; ++token) {
-        const Index at = std::ssize(plan.row_at);
-        const Index row = first[r] + sequence * range.size() + (token - range.begin);
-        plan.in_order = plan.in_order && row == at;
-        plan.row_at.push_back(row);
-        if (at >= mine.begin && at < mine.end) plan.ids.push_back(number + token);
-      }
-    }
-    plan.sequence_at.push_back(std::ssize(plan.ids));
+  const bool stacked = rows.sequences > 1 && held.size() > 1;  // a sequence's rows do not follow each other
+  const auto in_front = [](const Held& a, const Held& b) { return a.tokens.begin < b.tokens.begin; };
+  const bool in_order = !stacked && std::is_sorted(held.begin(), held.end(), in_front);
+  std::sort(held.begin(), held.end(), in_front);
+  std::vector<Index> begin, at{0}, row;
+  for (const Held& range : held) {
+    begin.push_back(range.tokens.begin);
+    at.push_back(at.back() + range.tokens.size());
+    row.push_back(range.row);
   }
+  const Range mine{plan.runs[static_cast<std::size_t>(plan.run)], plan.runs[static_cast<std::size_t>(plan.run) + 1]};
+  Pool& pool = context_.pool;
+  const Tensor<Index> begins = on_device(pool, begin);
+  const Tensor<Index> ats = on_device(pool, at);
+  const Tensor<Index> first_rows = on_device(pool, row);
+  kernels::TokenRanges ranges{begins.vector(),          ats.vector(),         first_rows.vector(), mine.begin,
+                              pass.batch->first_sample, where.sequence_tokens};
+  plan.ids = Tensor<std::int64_t>(pool, MemoryTag::activations, 1, mine.size());
+  kernels::number_tokens(Space(), ranges, plan.ids.vector(), {});
+  if (!in_order) {
+    plan.row_at = Tensor<Index>(pool, MemoryTag::activations, 1, count);
+    ranges.first = 0;
+    kernels::number_tokens(Space(), ranges, {}, plan.row_at.vector());
+  }
+  for (Index s = 0; s <= rows.sequences; ++s)
+    plan.sequence_at.push_back(std::clamp(s * at.back(), mine.begin, mine.end) - mine.begin);
   return plan;
 }
 
@@ -66,11 +73,10 @@ Tensor<T> Door<T>::in(const Plan& plan, const Tensor<T>& x, Phase phase) const {
   const Space space;
   const Range rows = section(plan);
   Tensor<T> held = x;
-  if (!plan.in_order) {
+  if (!plan.in_order()) {
     held = Tensor<T>(context_.pool, MemoryTag::activations, rows.size(), x.cols());
-    const Tensor<Index> list =
-        on_device(context_.pool, std::vector<Index>(plan.row_at.begin() + rows.begin, plan.row_at.begin() + rows.end));
-    kernels::gather_rows<T>(space, x.matrix(), list.vector(), held.matrix());
+    const kernels::Vector<const Index> list(plan.row_at.data() + rows.begin, rows.size());
+    kernels::gather_rows<T>(space, x.matrix(), list, held.matrix());
   } else if (rows.size() < x.rows()) {
     held = Tensor<T>(context_.pool, MemoryTag::activations, rows.size(), x.cols());
     const kernels::Matrix<T> block = row_block(x, rows.begin, rows.size());
@@ -128,9 +134,9 @@ Tensor<T> Door<T>::out(const Plan& plan, const Tensor<T>& y, Phase phase) const 
     all_gather<Wire<T>>(row, wire(rows.vector()), wire(all.vector()), sizes, phase);
     rows = all;
   }
-  if (plan.in_order) return rows;
+  if (plan.in_order()) return rows;
   Tensor<T> stream(context_.pool, MemoryTag::activations, rows.rows(), held);
-  kernels::scatter_rows<T>(space, rows.matrix(), on_device(context_.pool, plan.row_at).vector(), stream.matrix());
+  kernels::scatter_rows<T>(space, rows.matrix(), plan.row_at.vector(), stream.matrix());
   return stream;
 }
 

@@ -22,12 +22,16 @@ class Door {
   struct Plan {
     std::vector<Index> runs;         // first row of each run in token order, and their end
     int run = 0;                     // this rank's
-    std::vector<Index> row_at;       // of the stream, by place in token order
-    std::vector<std::int64_t> ids;   // numbers of this rank's tokens, ascending
+    Tensor<Index> row_at;            // of the stream, by place in token order; empty: rows are in that order
+    Tensor<std::int64_t> ids;        // numbers of this rank's tokens, ascending
     std::vector<Index> sequence_at;  // first of this rank's tokens in each of the coordinate's sequences, and the end
-    bool in_order = false;           // the stream's rows are in token order
     bool gathered = true;            // the way back ends on every row rank
-    Index tokens() const { return static_cast<Index>(ids.size()); }
+    Index tokens() const { return ids.size(); }
+    bool in_order() const { return row_at.cols() == 0; }
+    void hold(HeldBlocks& blocks) {
+      row_at.hold(blocks);
+      ids.hold(blocks);
+    }
   };
 
   Door(const LayerContext<T>& context, Index width) : context_(context), width_(width) {}

@@ -78,6 +78,7 @@ MoeLayer<T>::Kept::~Kept() = default;
 template <class T>
 void MoeLayer<T>::Kept::hold(HeldBlocks& blocks) {
   if (!tensors_) return;
+  tensors_->door.hold(blocks);
   tensors_->routing.hold(blocks);
   tensors_->plan.hold(blocks);
   tensors_->out.hold(blocks);

@@ -67,7 +67,7 @@ Tensor<T> Router<T>::jittered(const PlannedPass<T>& pass, const DoorPlan& door, 
   if (options_.jitter == 0 || !pass.training) return x;
   Tensor<T> y(context_.pool, MemoryTag::activations, x.rows(), x.cols());
   kernels::router_jitter<T>(Space(), random_stream(context_.options.seed, "jitter/" + name_, pass.step),
-                            options_.jitter, on_device(context_.pool, door.ids).vector(), x.matrix(), y.matrix());
+                            options_.jitter, door.ids.vector(), x.matrix(), y.matrix());
   return y;
 }
 
@@ -124,11 +124,11 @@ Tensor<std::int32_t> Router<T>::choose(const PlannedPass<T>& pass, const DoorPla
   Tensor<std::int32_t> choice(pool, MemoryTag::activations, door.tokens(), options_.top_k);
   const auto forced = options_.forced.kind;
   if (forced == ForcedRouting::uniform) {
-    kernels::router_uniform(space, on_device(pool, door.ids).vector(), options_.experts, choice.matrix());
+    kernels::router_uniform(space, door.ids.vector(), options_.experts, choice.matrix());
   } else if (forced == ForcedRouting::zipf) {
     const Tensor<A> keys(pool, MemoryTag::buffers, door.tokens(), options_.experts);
     kernels::router_zipf_keys<A>(space, random_stream(context_.options.seed, "zipf/" + name_, pass.step),
-                                 options_.forced.exponent, on_device(pool, door.ids).vector(), keys.matrix());
+                                 options_.forced.exponent, door.ids.vector(), keys.matrix());
     kernels::router_top_k<A>(space, {}, keys.matrix(), {}, choice.matrix());
   } else {
     const kernels::TopK rule{kind_of(options_.score), options_.groups, options_.top_groups};
@@ -240,14 +240,10 @@ Tensor<typename Router<T>::A> Router<T>::backward_input(const PlannedPass<T>& pa
     aux = step_aux_;
   }
   kernels::RouterLosses losses;
-  std::vector<std::int32_t> scope(static_cast<std::size_t>(door.tokens()), 0);
-  for (std::size_t s = 0; aux.rows() > 1 && s + 1 < door.sequence_at.size(); ++s) {
-    std::fill(scope.begin() + door.sequence_at[s], scope.begin() + door.sequence_at[s + 1],
-              static_cast<std::int32_t>(s));
-  }
-  const Tensor<std::int32_t> scopes = on_device(pool, scope);
   losses.aux = aux.matrix();
-  losses.scope = scopes.vector();
+  losses.ids = door.ids.vector();
+  losses.sequence_tokens = pass.rows.sequence_tokens;
+  losses.first_sequence = pass.batch->first_sample;
   losses.z = balance.z * token_share(pass);
   routing.dlogits = Tensor<T>(pool, MemoryTag::activations, door.tokens(), options_.experts);
   kernels::router_backward<T>(space, kind_of(options_.score), options_.renormalize, routing.logits.matrix(),
@@ -263,7 +259,7 @@ Tensor<typename Router<T>::A> Router<T>::backward_input(const PlannedPass<T>& pa
   context_.work(2 * door.tokens() * gate().size(), door.tokens() * (options_.experts + options_.width) + gate().size());
   if (options_.jitter > 0) {
     kernels::router_jitter<A>(space, random_stream(context_.options.seed, "jitter/" + name_, pass.step),
-                              options_.jitter, on_device(pool, door.ids).vector(), dx.matrix(), dx.matrix());
+                              options_.jitter, door.ids.vector(), dx.matrix(), dx.matrix());
   }
   return dx;
 }
