@@ -37,6 +37,7 @@ std::vector<DeckError> cross_check(const Deck& deck, std::optional<std::int64_t>
   std::vector<DeckError> errors;
   const Check check{deck, ranks, places, errors};
   model_rules(check);
+  moe_rules(check);
   pipeline_rules(check);
   grid_rules(check);
   return errors;

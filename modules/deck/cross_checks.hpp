@@ -1,4 +1,4 @@
-// Rules that span keys. They stand in model_rules.cpp, pipeline_rules.cpp and grid_rules.cpp; a test each in
+// Rules that span keys. They stand in the files *_rules.cpp; a test each in
 // tests/deck.
 #pragma once
 

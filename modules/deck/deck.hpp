@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "deck/moe_deck.hpp"
 #include "grid/axes.hpp"
 #include "grid/cuts.hpp"
 #include "machine/machine.hpp"
@@ -53,11 +54,6 @@ struct InitDeck {
   bool zero_head = false;      // output weights start at zero: the first loss is ln V
   std::string from = "none";   // a checkpoint, whose weights a new run starts from
   bool operator==(const InitDeck&) const = default;
-};
-
-struct MoeDeck {  // read and checked; training refuses it until the MoE modules exist
-  std::int64_t every = 1, experts = 0, top_k = 2;
-  bool operator==(const MoeDeck&) const = default;
 };
 
 struct ModelDeck {

@@ -127,6 +127,7 @@ void derive_sizes(Deck& deck) {
   }
   const bool blocks = model.kind == ModelKind::transformer || model.kind == ModelKind::residual;
   if (blocks && model.ffn.hidden == 0) model.ffn.hidden = 4 * model.hidden;
+  if (model.moe && model.moe->hidden == 0) model.moe->hidden = model.ffn.hidden;
   if (model.kind == ModelKind::embedding && model.sequence == 0) model.sequence = 1;
   BatchDeck& batch = deck.batch;
   if (batch.global == 0 && (batch.micro == 0 || batch.micro_batches == 0)) batch.global = kDefaultGlobal;

@@ -15,22 +15,12 @@ constexpr double kMostLayers = 10000;
 constexpr double kMostCount = 1e15;
 
 // Optional blocks exist as soon as one of their keys is given.
-MoeDeck& moe_of(Deck& deck) {
-  if (!deck.model.moe) deck.model.moe.emplace();
-  return *deck.model.moe;
-}
 MoeShape& moe_shape_of(Deck& deck) {
   if (!deck.parallel.moe) deck.parallel.moe = MoeShape{0, 1, 1, 1};
   return *deck.parallel.moe;
 }
-const MoeDeck& moe_of(const Deck& deck) {
-  return *deck.model.moe;
-}
 const MoeShape& moe_shape_of(const Deck& deck) {
   return *deck.parallel.moe;
-}
-bool has_moe(const Deck& deck) {
-  return deck.model.moe.has_value();
 }
 bool has_moe_shape(const Deck& deck) {
   return deck.parallel.moe.has_value();
@@ -114,18 +104,7 @@ std::vector<DeckKey> make_table() {
               [](auto& d) { return &d.model.init.zero_head; }));
   add(text("model.init.from", "a checkpoint, step_N.h5: a new run starts from its weights",
            [](auto& d) { return &d.model.init.from; }));
-  add(integer("model.moe.every", between(1, kMostLayers),
-              "every n-th feed-forward block is a mixture of experts: 2 makes 1, 3, 5 ... from 0",
-              [](auto& d) { return &moe_of(d).every; })
-          .derived("1", "1")
-          .only_if(has_moe));
-  add(integer("model.moe.experts", between(1, 65536), "experts of a layer", [](auto& d) { return &moe_of(d).experts; })
-          .needed(Need::moe, "8")
-          .only_if(has_moe));
-  add(integer("model.moe.top_k", between(1, 65536), "experts that a token goes to",
-              [](auto& d) { return &moe_of(d).top_k; })
-          .derived("2", "2")
-          .only_if(has_moe));
+  for (DeckKey& key : moe_keys()) table.push_back(std::move(key));
   add(integers("model.widths", between(1, kMostSize), "of an mlp: inputs, then the outputs of each matrix",
                [](auto& d) { return &d.model.widths; })
           .entries(2, 10001)
@@ -274,7 +253,7 @@ std::vector<DeckKey> make_table() {
               [](auto& d) { return &moe_shape_of(d).replica; })
           .derived("what the ranks of a stage leave", "1")
           .only_if(has_moe_shape));
-  add(integer("parallel.moe.expert", between(1, kMostExtent), "splits the experts; divides model.moe.experts",
+  add(integer("parallel.moe.expert", between(1, kMostExtent), "splits the experts, by quotient and remainder; at most model.moe.experts",
               [](auto& d) { return &moe_shape_of(d).expert; })
           .derived("1", "1")
           .only_if(has_moe_shape));

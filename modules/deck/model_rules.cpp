@@ -137,37 +137,13 @@ void goldfish_rules(const Check& check) {
   }
 }
 
-void moe_rules(const Check& check) {
-  const ModelDeck& model = check.deck.model;
-  if (!model.moe || !check.sound({"model.kind"})) return;
-  if (model.kind != ModelKind::transformer) {
-    check.add("model.moe", "needs model.kind transformer; take it away or change the kind");
-    return;
-  }
-  const std::int64_t experts = model.moe->experts;
-  if (check.sound({"model.moe.every", "model.layers"}) && model.moe->every > model.layers) {
-    check.add("model.moe.every", number(model.moe->every) + " leaves no mixture of experts in model.layers " +
-                                     number(model.layers) + "; legal: 1 to " + number(model.layers) +
-                                     "; nearest: " + number(model.layers));
-  }
-  if (!check.sound({"model.moe.experts"})) return;
-  if (check.sound({"model.moe.top_k"}) && model.moe->top_k > experts) {
-    check.add("model.moe.top_k", number(model.moe->top_k) + " must be at most model.moe.experts " + number(experts) +
-                                     "; legal: 1 to " + number(experts) + "; nearest: " + number(experts));
-  }
-  const auto& grid = check.deck.parallel.moe;
-  if (grid && check.sound({"parallel.moe.expert"}) && experts % grid->expert != 0) {
-    check.add("parallel.moe.expert", number(grid->expert) + " must divide model.moe.experts " + number(experts) + "; " +
-                                         choose(divisors(experts), grid->expert));
-  }
-}
-
 void size_rule(const Check& check) {
   const ModelDeck& model = check.deck.model;
   const double heads_width = static_cast<double>(model.heads) * static_cast<double>(model.head_dim);
   const double hidden = static_cast<double>(model.hidden);
   const double experts = model.moe ? static_cast<double>(model.moe->experts) : 1.0;
-  const double block = 4 * hidden * heads_width + 3 * experts * hidden * static_cast<double>(model.ffn.hidden);
+  const std::int64_t inner = model.moe ? std::max(model.moe->hidden, model.ffn.hidden) : model.ffn.hidden;
+  const double block = 4 * hidden * heads_width + 3 * experts * hidden * static_cast<double>(inner);
   const double about = static_cast<double>(model.layers) * block + 2 * hidden * static_cast<double>(model.vocab);
   if (model.kind == ModelKind::transformer && about > kMostParameters) {
     check.add("model", "about " + number(std::llround(std::log10(about))) +
@@ -255,7 +231,6 @@ void model_rules(const Check& check) {
   loss_rule(check);
   kind_rules(check);
   goldfish_rules(check);
-  moe_rules(check);
   size_rule(check);
   data_rules(check);
   rate_rule(check);

@@ -1,4 +1,5 @@
-// What the rules of cross_checks.hpp share: model_rules.cpp, pipeline_rules.cpp and grid_rules.cpp hold them.
+// What the rules of cross_checks.hpp share: model_rules.cpp, moe_rules.cpp, pipeline_rules.cpp and grid_rules.cpp hold
+// them.
 #pragma once
 
 #include <algorithm>
@@ -48,6 +49,8 @@ inline bool kv_heads_fit(std::int64_t kv_heads, std::int64_t row) {
 
 // Model, loss, data, learning rate, number formats.
 void model_rules(const Check& check);
+// Mixtures of experts, and their grid.
+void moe_rules(const Check& check);
 // Stages: cuts, schedules.
 void pipeline_rules(const Check& check);
 // Whether the model, and what the deck lists for each stage or chunk, allow so many stages.

@@ -34,7 +34,7 @@ Deck example_deck() {
   deck.model.sequence = 256;
   deck.model.ffn = {FeedForwardKind::swiglu, 688};
   deck.model.tie_embeddings = true;
-  deck.model.moe = MoeDeck{2, 8, 2};
+  deck.model.moe = MoeDeck{2, 8, 2, 688};
   deck.data.train = {"corpus/gcide.txt"};
   deck.data.valid_fraction = 0.02;
   deck.batch = {32, 8, 2};
@@ -133,7 +133,7 @@ TEST(Read, FiveFaultsOfAGridAtOnce) {
       "model: {layers: 4, hidden: 96, heads: 6, kv_heads: 3, vocab: 257, sequence: 64, moe: {experts: 6}}\n"
       "data: {train: [corpus.txt]}\n"
       "batch: {global: 64, micro: 3}\n"
-      "parallel: {stages: 2, dense: {row: 4}, moe: {expert: 4}}\n",
+      "parallel: {stages: 2, dense: {row: 4}, moe: {expert: 8}}\n",
       "five.yaml", {}, 12);
   std::vector<std::string> paths;
   for (const DeckError& error : result.errors) paths.push_back(error.path);

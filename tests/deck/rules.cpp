@@ -148,12 +148,76 @@ TEST(Rules, Experts) {
   expect_fault({"model.moe={experts: 4, every: 3}"}, "model.moe.every", {"3", "1 to 2"});
   expect_legal({"model.moe={experts: 4, every: 2}"});
   expect_fault({"model.moe={top_k: 1}"}, "model.moe.experts", {"missing"});
-  expect_fault({"model.moe={}"}, "model.moe", {"empty block", "every, experts, top_k"});
-  expect_fault({"model.moe={experts: 4}"}, "model.moe", {"transformer"}, 1, kEmbeddingDeck);
-  expect_fault({"model.moe={experts: 6}", "parallel.moe={expert: 4}"}, "parallel.moe.expert",
-               {"1, 2, 3, 6", "nearest: 3"}, 4);
-  expect_fault({"model.moe={experts: 2}", "parallel.moe={expert: 4}"}, "parallel.moe.expert", {"legal: 1, 2;"}, 4);
+  expect_fault({"model.moe={}"}, "model.moe", {"empty block", "every, experts, top_k, hidden, score"});
+  expect_fault({"model.moe={experts: 4}"}, "model.moe", {"transformer or residual"}, 1, kEmbeddingDeck);
+  expect_legal({"model.moe={experts: 4}"}, 1, kResidualDeck);
+  EXPECT_EQ(read_small({"model.moe={experts: 4}", "model.ffn.hidden=48"}).deck.model.moe->hidden, 48);
+}
+
+TEST(Rules, ExpertsAreCutByQuotientAndRemainder) {
+  expect_legal({"model.moe={experts: 6}", "parallel.moe={expert: 4}"}, 4);
+  expect_fault({"model.moe={experts: 2}", "parallel.moe={expert: 4}"}, "parallel.moe.expert",
+               {"4 must be at most model.moe.experts 2", "legal: 1 to 2; nearest: 2"}, 4);
   expect_legal({"model.moe={experts: 8}", "parallel.moe={expert: 4}"}, 4);
+}
+
+TEST(Rules, GroupsOfExperts) {
+  expect_fault({"model.moe={experts: 6, groups: 4}"}, "model.moe.groups", {"legal: 1, 2, 3, 6"});
+  expect_fault({"model.moe={experts: 6, groups: 3, top_groups: 4}"}, "model.moe.top_groups", {"1 to 3; nearest: 3"});
+  expect_fault({"model.moe={experts: 6, groups: 3, top_groups: 1, top_k: 3}"}, "model.moe.top_k",
+               {"the 2 experts of model.moe.top_groups", "1 to 2"});
+  expect_legal({"model.moe={experts: 6, groups: 3, top_groups: 2, top_k: 4}"});
+}
+
+TEST(Rules, WhatExpertsDoWithBiases) {
+  expect_fault({"model.moe={experts: 4, shared_gate: true}"}, "model.moe.shared_gate", {"shared_hidden"});
+  expect_legal({"model.moe={experts: 4, shared_gate: true, shared_hidden: 8}"});
+  expect_fault({"model.moe={experts: 4, permute: fused_weight}", "model.bias=all"}, "model.moe.permute",
+               {"model.bias: none or qkv"});
+  expect_legal({"model.moe={experts: 4, permute: fused_weight}", "model.bias=qkv"});
+  expect_fault({"model.moe={experts: 4, permute: fused_weight}"}, "model.moe.permute", {"model.bias_terms: false"}, 1,
+               kResidualDeck);
+  expect_legal({"model.moe={experts: 4, permute: fused_weight}", "model.bias_terms=false"}, 1, kResidualDeck);
+}
+
+TEST(Rules, ExpertsOnExactNumbers) {
+  const std::string snap = "numerics.snap=8", fp64 = "precision.compute=fp64";
+  expect_legal({"model.moe={experts: 4, top_k: 1}", snap, fp64}, 1, kResidualDeck);
+  for (const auto& [entry, key] :
+       {std::pair("top_k: 2", "top_k"), {"top_k: 1, renormalize: false", "renormalize"},
+        {"top_k: 1, balance: {aux: 0.01}", "balance.aux"}, {"top_k: 1, balance: {z: 0.01}", "balance.z"},
+        {"top_k: 1, shared_hidden: 4, shared_gate: true", "shared_gate"}}) {
+    expect_fault({std::string("model.moe={experts: 4, ") + entry + "}", snap, fp64}, std::string("model.moe.") + key,
+                 {"numerics.snap"}, 1, kResidualDeck);
+  }
+}
+
+// All forwards before the first backward: one micro-batch, or a schedule that runs so.
+TEST(Rules, GlobalBatchNeedsAllForwardsFirst) {
+  const std::string moe = "model.moe={experts: 4, balance: {aux: 0.01, scope: global_batch}}";
+  for (const std::string schedule : {"gpipe", "layered", "1f1b", "zero_bubble", "list"}) {
+    const bool legal = schedule == "gpipe" || schedule == "layered";
+    const std::vector<std::string> deck = {moe, "parallel.schedule=" + schedule, "parallel.schedule_list=['F0 B0']"};
+    std::vector<std::string> accumulated = deck;
+    accumulated.push_back("batch={global: 8, micro_batches: 2}");
+    expect_legal(deck);
+    if (legal) {
+      expect_legal(accumulated);
+    } else {
+      expect_fault(accumulated, "model.moe.balance.scope", {"gpipe or layered", "sequence or micro_batch", schedule});
+    }
+  }
+  expect_legal({"model.moe={experts: 4, balance: {scope: global_batch}}", "batch={global: 8, micro_batches: 2}"});
+}
+
+TEST(Rules, SumsOverCopiesOfTheExpertGrid) {
+  const std::string moe = "model.moe={experts: 8}", partial = "optimizer.shard={data_partial: 2}";
+  expect_legal({moe, partial, "parallel.moe.expert=2"}, 4);
+  expect_fault({moe, partial, "parallel.moe.expert=4"}, "optimizer.shard", {"parallel.moe.replica 1", "legal: 1"}, 4);
+  const std::string torus = "comm.gradient={algorithm: torus2d, dims: [3, 2]}", six = "batch.global=6";
+  expect_legal({moe, torus, six, "parallel.moe.expert=3"}, 6);
+  expect_legal({moe, torus, six, "parallel.moe.expert=6"}, 6);
+  expect_fault({moe, torus, six, "parallel.moe.expert=2"}, "comm.gradient.dims", {"expert x row x col = 2"}, 6);
 }
 
 TEST(Rules, ParameterCountFits) {

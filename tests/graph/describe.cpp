@@ -35,7 +35,7 @@ TEST(Describe, PublishedParameterCounts) {
   EXPECT_EQ(describe(gpt2()).parameters(), 124'439'808);                                               // GPT-2 small
   EXPECT_EQ(describe(transformer(32, 4096, 32, 32, 11008, 32000, 4096)).parameters(), 6'738'415'616);  // Llama 2 7B
   ModelDeck mixtral = transformer(32, 4096, 32, 8, 14336, 32000, 32768);
-  mixtral.moe = MoeDeck{1, 8, 2};
+  mixtral.moe = MoeDeck{1, 8, 2, 14336};
   EXPECT_EQ(describe(mixtral).parameters(), 46'702'792'704);  // Mixtral 8x7B
   ModelDeck qwen = transformer(24, 896, 14, 2, 4864, 151936, 32768);
   qwen.bias = BiasKind::qkv;
@@ -45,7 +45,7 @@ TEST(Describe, PublishedParameterCounts) {
 
 TEST(Describe, ActiveExpertsAndGroupedHeads) {
   ModelDeck model = transformer(2, 64, 4, 2, 128, 1000, 128);
-  model.moe = MoeDeck{1, 8, 2};
+  model.moe = MoeDeck{1, 8, 2, 128};
   model.tie_embeddings = true;
   const Graph graph = describe(model);
   std::int64_t attention_layers = 0;
@@ -65,7 +65,7 @@ TEST(Describe, ActiveExpertsAndGroupedHeads) {
 
 TEST(Describe, ExpertsInEverySecondBlock) {
   ModelDeck model = transformer(4, 64, 4, 4, 128, 300, 32);
-  model.moe = MoeDeck{2, 8, 2};
+  model.moe = MoeDeck{2, 8, 2, 128};
   std::set<std::string> experts;
   for (const LayerCost& layer : describe(model).layers) {
     if (layer.kind == LayerKind::experts) experts.insert(layer.name);
@@ -147,7 +147,7 @@ TEST(Memory, ActivationsByHand) {
 // Matrices of the dense layers, of the experts, and vectors, each by its own grid.
 TEST(Memory, ThreeClassesEachWithItsDivisor) {
   Deck deck = gpt2_deck(2);
-  deck.model.moe = MoeDeck{1, 8, 2};
+  deck.model.moe = MoeDeck{1, 8, 2, 3072};
   deck.parallel.dense = {1, 1, 2, 2};
   deck.parallel.moe = MoeShape{1, 4, 1, 1};
   const Graph graph = describe(deck.model);
