@@ -93,7 +93,7 @@ std::string grid_text(const Deck& deck, bool all_ranks) {
 std::string cost_text(const Deck& deck) {
   const Graph graph = describe(deck.model);
   const PipelinePlan plan = plan_pipeline(deck);
-  const MemoryPerRank memory = memory_per_rank(deck, graph, plan);
+  const MemoryPerRank memory = memory_per_rank(deck, plan);
   const std::int64_t attention = 3 * graph.sum(&LayerCost::attention_flops);
   const std::int64_t tokens = deck.batch.global * graph.tokens_per_sample;
   std::string text;
@@ -119,7 +119,7 @@ std::string cost_text(const Deck& deck) {
   text += fmt::format("  gradients:   {}\n", bytes_text(memory.gradients));
   text += fmt::format("  optimizer:   {}\n", bytes_text(memory.optimizer));
   text += fmt::format("  activations: {} kept for backward; buffers not counted\n", bytes_text(memory.activations));
-  if (again > 0 || plan.offloads()) text += activations_text(deck, graph, plan);
+  if (again > 0 || plan.offloads()) text += activations_text(deck, plan);
   if (memory.update > 0) {
     text += fmt::format("  update:      {} while it lasts, without activations\n", bytes_text(memory.update));
   }

@@ -253,7 +253,8 @@ std::vector<DeckKey> make_table() {
               [](auto& d) { return &moe_shape_of(d).replica; })
           .derived("what the ranks of a stage leave", "1")
           .only_if(has_moe_shape));
-  add(integer("parallel.moe.expert", between(1, kMostExtent), "splits the experts, by quotient and remainder; at most model.moe.experts",
+  add(integer("parallel.moe.expert", between(1, kMostExtent),
+              "splits the experts, by quotient and remainder; at most model.moe.experts",
               [](auto& d) { return &moe_shape_of(d).expert; })
           .derived("1", "1")
           .only_if(has_moe_shape));

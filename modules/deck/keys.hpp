@@ -64,7 +64,7 @@ struct DeckKey {
 
 using KeyTable = std::vector<DeckKey>;
 const KeyTable& deck_keys();
-KeyTable moe_keys();            // those of model.moe, a part of them
+KeyTable moe_keys();             // those of model.moe, a part of them
 const KeyTable& machine_keys();  // of machine files; they fill emulate.description
 const DeckKey* find_key(const KeyTable& table, const std::string& path);  // nullptr: no such key
 bool is_block(const KeyTable& table, const std::string& path);            // "model.ffn": some keys start with it

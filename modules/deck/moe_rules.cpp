@@ -37,8 +37,8 @@ void choice_rules(const Check& check) {
   const bool grouped = moe.groups > 1;
   const std::int64_t most = grouped ? moe.top_groups * (moe.experts / moe.groups) : moe.experts;
   if (check.sound({"model.moe.top_k"}) && moe.top_k > most) {
-    const std::string of = grouped ? "the " + number(most) + " experts of model.moe.top_groups"
-                                   : "model.moe.experts " + number(most);
+    const std::string of =
+        grouped ? "the " + number(most) + " experts of model.moe.top_groups" : "model.moe.experts " + number(most);
     check.add("model.moe.top_k", number(moe.top_k) + " must be at most " + of + "; " + up_to(most));
   }
 }
@@ -98,8 +98,8 @@ void moe_grid_rules(const Check& check) {
   const std::int64_t experts = deck.model.moe->experts;
   if (!grid || !check.sound({"parallel.moe.expert", "parallel.moe.row", "parallel.moe.col"})) return;
   if (check.sound({"model.moe.experts"}) && grid->expert > experts) {
-    check.add("parallel.moe.expert", number(grid->expert) + " must be at most model.moe.experts " + number(experts) +
-                                         "; " + up_to(experts));
+    check.add("parallel.moe.expert",
+              number(grid->expert) + " must be at most model.moe.experts " + number(experts) + "; " + up_to(experts));
     return;
   }
   if (!check.sound({"parallel.moe.replica"}) || grid->replica == 0) return;
@@ -107,8 +107,7 @@ void moe_grid_rules(const Check& check) {
   const bool partial = shard.kind == UpdateShard::Kind::data_partial && check.sound({"optimizer.shard"});
   if (partial && deck.parallel.dense.data % shard.count == 0 && grid->replica % shard.count != 0) {
     check.add("optimizer.shard", "data_partial " + number(shard.count) + " must divide parallel.moe.replica " +
-                                     number(grid->replica) + " too; " +
-                                     choose(divisors(grid->replica), shard.count));
+                                     number(grid->replica) + " too; " + choose(divisors(grid->replica), shard.count));
   }
   // The ranks of a replica group must be a mesh of their own.
   const std::int64_t stride = capped_product({grid->expert, grid->row, grid->col});

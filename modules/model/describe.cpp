@@ -39,31 +39,53 @@ LayerCost attention_cost(const std::string& name, const ModelDeck& model) {
   return cost;
 }
 
+// What a feed-forward layer is made of: matrices up (and gate) of F x D and down of D x F, and whether each has a bias.
+struct FeedForwardShape {
+  std::int64_t width = 0, inner = 0, ups = 1;
+  bool bias = false;
+  std::int64_t matrices() const { return (ups + 1) * inner * width; }
+  std::int64_t vectors() const { return bias ? ups * inner + width : 0; }
+};
+
+FeedForwardShape feed_forward_shape(const ModelDeck& model, std::int64_t inner) {
+  const bool stack = model.kind == ModelKind::residual;
+  FeedForwardShape shape{model.hidden, inner};
+  shape.ups = !stack && model.ffn.kind == FeedForwardKind::swiglu ? 2 : 1;
+  shape.bias = stack ? model.mlp_bias : model.bias == BiasKind::all;
+  return shape;
+}
+
 LayerCost feed_forward_cost(const std::string& name, const ModelDeck& model) {
+  const FeedForwardShape shape = feed_forward_shape(model, model.ffn.hidden);
   LayerCost cost;
   cost.name = name;
   cost.kind = LayerKind::feed_forward;
-  const std::int64_t ups = model.ffn.kind == FeedForwardKind::swiglu ? 2 : 1;  // gate and up, or up
-  cost.matrix_parameters = (ups + 1) * model.ffn.hidden * model.hidden;
-  if (model.bias == BiasKind::all) cost.vector_parameters = ups * model.ffn.hidden + model.hidden;
+  cost.matrix_parameters = shape.matrices();
+  cost.vector_parameters = shape.vectors();
   cost.product_elements = cost.matrix_parameters;
   cost.kept_stream = model.hidden;
-  cost.kept_features = (ups + 1) * model.ffn.hidden;  // before and after the activation
+  cost.kept_features = (shape.ups + 1) * model.ffn.hidden;  // before and after the activation
   return cost;
 }
 
-// A router and E experts, each a feed-forward block; top_k of them see a token.
+// A router and E experts, of which top_k see a token; a shared expert that all tokens see, and its gate.
 LayerCost experts_cost(const std::string& name, const ModelDeck& model) {
-  const LayerCost expert = feed_forward_cost(name, model);
   const MoeDeck& moe = *model.moe;
+  const FeedForwardShape expert = feed_forward_shape(model, moe.hidden);
   LayerCost cost;
   cost.name = name;
   cost.kind = LayerKind::experts;
   cost.matrix_parameters = moe.experts * model.hidden;  // router
-  cost.expert_parameters = moe.experts * expert.parameters();
-  cost.product_elements = cost.matrix_parameters + moe.top_k * expert.product_elements;
-  cost.kept_stream = model.hidden + moe.top_k * expert.kept_stream;
-  cost.kept_features = moe.top_k * expert.kept_features;
+  if (moe.shared_hidden > 0) {
+    const FeedForwardShape shared = feed_forward_shape(model, moe.shared_hidden);
+    cost.matrix_parameters += shared.matrices();
+    cost.vector_parameters = shared.vectors();
+  }
+  if (moe.shared_gate) cost.matrix_parameters += model.hidden;
+  cost.expert_parameters = moe.experts * (expert.matrices() + expert.vectors());
+  cost.product_elements = cost.matrix_parameters + moe.top_k * expert.matrices();
+  cost.kept_stream = model.hidden + moe.top_k * model.hidden;
+  cost.kept_features = moe.top_k * (expert.ups + 1) * moe.hidden;
   cost.kept_statistics = moe.experts;  // router's probabilities
   return cost;
 }
@@ -115,17 +137,12 @@ Graph describe_transformer(const ModelDeck& model) {
 Graph describe_residual(const ModelDeck& model) {
   Graph graph;
   for (std::int64_t i = 0; i < model.layers; ++i) {
-    LayerCost cost;
-    cost.name = "layers." + std::to_string(i) + ".ffn";
-    cost.kind = LayerKind::feed_forward;
-    cost.matrix_parameters = 2 * model.hidden * model.ffn.hidden;
-    if (model.mlp_bias) cost.vector_parameters = model.hidden + model.ffn.hidden;
-    cost.product_elements = cost.matrix_parameters;
-    cost.kept_stream = model.hidden;
-    cost.kept_features = 2 * model.ffn.hidden;  // before and after the activation
+    const std::string block = "layers." + std::to_string(i) + ".";
+    LayerCost cost =
+        has_experts(model, i) ? experts_cost(block + "moe", model) : feed_forward_cost(block + "ffn", model);
     if (i + 1 == model.layers) {
       cost.kept_stream += model.hidden;  // the net's outputs
-      if (model.loss == LossKind::cross_entropy) cost.kept_statistics = 2;
+      if (model.loss == LossKind::cross_entropy) cost.kept_statistics += 2;
     }
     graph.layers.push_back(cost);
   }
@@ -230,51 +247,22 @@ Graph describe(const ModelDeck& model) {
   return graph;
 }
 
-namespace {
-
-// Whether a layer is the mixture of experts of a block among `units`.
-bool is_experts_of(const LayerCost& layer, const Range& units) {
-  if (layer.kind != LayerKind::experts) return false;
-  const std::int64_t unit = std::stoll(layer.name.substr(layer.name.find('.') + 1)) + 1;
-  return unit >= units.begin && unit < units.end;
-}
-
-}  // namespace
-
-std::int64_t activation_bytes(const Deck& deck, const Graph& graph, const Coordinates& here, std::int64_t unit,
-                              KeptFor what) {
+std::int64_t activation_bytes(const Deck& deck, const Coordinates& here, std::int64_t unit, KeptFor what) {
   const ElementSizes bytes = element_sizes(deck.precision);
-  const DenseShape& dense = deck.parallel.dense;
-  KeptElements kept = kept_elements(deck, here, deck.batch.micro, unit, what);
-  const bool left_out =
-      what == KeptFor::backward && (recomputes_sublayer(deck.parallel.activations, "ffn") ||
-                                    keeping_of_units(deck)[static_cast<std::size_t>(unit)] == Keeping::recompute);
-  for (const LayerCost& layer : graph.layers) {
-    if (left_out || what == KeptFor::gradient || !is_experts_of(layer, {unit, unit + 1})) continue;
-    const std::int64_t tokens = deck.batch.micro * graph.tokens_per_sample;
-    kept.compute += tokens * (ceil_divide(layer.kept_stream, dense.col) + ceil_divide(layer.kept_features, dense.row));
-    kept.accumulate += tokens * layer.kept_statistics;
-  }
+  const KeptElements kept = kept_elements(deck, here, deck.batch.micro, unit, what);
   return kept.compute * bytes.compute + kept.accumulate * bytes.accumulate;
 }
 
-MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordinates& here, const StagePart& part,
+MemoryPerRank memory_of_rank(const Deck& deck, const Coordinates& here, const StagePart& part,
                              std::int64_t activations) {
   const StageShape stage = stage_shape(deck);
   const DenseShape& dense = stage.dense;
   const MoeShape& moe = stage.moe;
   const ElementSizes bytes = element_sizes(deck.precision);
-  HeldGroups held = held_parameters(deck, here, part);
-  for (std::size_t c = 0; c < part.chunks.size(); ++c) {
-    for (const LayerCost& layer : graph.layers) {
-      if (!is_experts_of(layer, part.chunks[c])) continue;
-      const auto chunk = static_cast<int>(c);
-      held[{chunk, GroupKey({Axis::data})}] += ceil_divide(layer.matrix_parameters, dense.size() / dense.data);
-      held[{chunk, GroupKey({Axis::replica})}] += ceil_divide(layer.expert_parameters, moe.size() / moe.replica);
-    }
-  }
   GroupElements all;
-  for (const auto& [group, elements] : held) all.add(deck, elements, ranks_of(group.second, dense, moe));
+  for (const auto& [group, elements] : held_parameters(deck, here, part)) {
+    all.add(deck, elements, ranks_of(group.second, dense, moe));
+  }
 
   MemoryPerRank memory;
   memory.parameters = all.held * bytes.compute;
@@ -285,12 +273,12 @@ MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordin
   return memory;
 }
 
-MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordinates& here) {
+MemoryPerRank memory_of_rank(const Deck& deck, const Coordinates& here) {
   std::int64_t activations = 0;
   for (std::int64_t unit = 0; unit < unit_count(deck.model); ++unit) {
-    activations += activation_bytes(deck, graph, here, unit, KeptFor::backward);
+    activations += activation_bytes(deck, here, unit, KeptFor::backward);
   }
-  return memory_of_rank(deck, graph, here, whole_model(deck.model), activations);
+  return memory_of_rank(deck, here, whole_model(deck.model), activations);
 }
 
 // The first place on an axis has the longest parts, but for tokens under depth_splits: sequence.
@@ -301,10 +289,10 @@ std::vector<Coordinates> fullest_places(const ParallelDeck& parallel) {
   return places;
 }
 
-MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph) {
+MemoryPerRank memory_per_rank(const Deck& deck) {
   MemoryPerRank most;
   for (const Coordinates& here : fullest_places(deck.parallel)) {
-    const MemoryPerRank memory = memory_of_rank(deck, graph, here);
+    const MemoryPerRank memory = memory_of_rank(deck, here);
     if (memory.total() > most.total()) most = memory;
   }
   return most;

@@ -16,9 +16,9 @@ namespace fourfold {
 // The layers in the order of the forward pass, named as their parameters. `model` has passed the reader's checks.
 Graph describe(const ModelDeck& model);
 
-// Bytes of one rank. Exact on every grid without experts, which are cut by quotient. activations: what forward keeps
-// for backward; not the copies that the peak of a step adds, nor the buffers of communication, of what waits between
-// model chunks, and of single kernels.
+// Bytes of one rank. Exact on every grid; of a mixture of experts the activations are those of even loads: as many
+// pairs of token and expert to each expert. activations: what forward keeps for backward; not the copies that the peak
+// of a step adds, nor the buffers of communication, of what waits between model chunks, and of single kernels.
 struct MemoryPerRank {
   std::int64_t parameters = 0;
   std::int64_t gradients = 0;
@@ -28,15 +28,14 @@ struct MemoryPerRank {
   std::int64_t total() const { return parameters + gradients + optimizer + std::max(activations, update); }
 };
 // `deck` with its grid and batch settled (read with a rank count). The bytes of bf16 include the fp32 masters, under
-// `optimizer`. `here`: depth, row and col matter. `activations`: at their peak, by the schedule.
-MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordinates& here, const StagePart& part,
+// `optimizer`. `here`: its coordinates in both grids. `activations`: at their peak, by the schedule.
+MemoryPerRank memory_of_rank(const Deck& deck, const Coordinates& here, const StagePart& part,
                              std::int64_t activations);
 // What a unit holds of one micro-batch.
-std::int64_t activation_bytes(const Deck& deck, const Graph& graph, const Coordinates& here, std::int64_t unit,
-                              KeptFor what);
+std::int64_t activation_bytes(const Deck& deck, const Coordinates& here, std::int64_t unit, KeptFor what);
 // With one stage, micro-batches one after the other: what waits for the backward.
-MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const Coordinates& here);
-MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph);  // of the rank that has most
+MemoryPerRank memory_of_rank(const Deck& deck, const Coordinates& here);
+MemoryPerRank memory_per_rank(const Deck& deck);  // of the rank that has most
 // The places in a stage's grid among which the one is that has most.
 std::vector<Coordinates> fullest_places(const ParallelDeck& parallel);
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "deck/derive.hpp"
 #include "grid/cuts.hpp"
 
 namespace fourfold {
@@ -14,6 +15,7 @@ struct Held {
       : deck(deck_in), model(deck.model), dense(deck.parallel.dense), here(here_in) {
     if (model.kind == ModelKind::mlp) return;
     width = over(Axis::col, model.hidden);
+    if (model.moe) experts(*model.moe);
     if (model.kind == ModelKind::residual) {
       inner = over(Axis::row, model.ffn.hidden);
       return;
@@ -26,6 +28,16 @@ struct Held {
     ups = model.ffn.kind == FeedForwardKind::swiglu ? 2 : 1;
   }
 
+  void experts(const MoeDeck& moe) {
+    const MoeShape grid = stage_shape(deck).moe;
+    local_experts = part(moe.experts, grid.expert, here.expert).size();
+    expert_inner = part(moe.hidden, grid.row, here.moe_row).size();
+    expert_width = part(model.hidden, grid.col, here.moe_col).size();
+    shared_inner = over(Axis::row, moe.shared_hidden);
+  }
+  // Of the feed-forward layers of a block.
+  bool ffn_bias() const { return model.kind == ModelKind::residual ? model.mlp_bias : model.bias == BiasKind::all; }
+
   int extent(Axis axis) const { return axis == Axis::row ? dense.row : axis == Axis::col ? dense.col : dense.depth; }
   std::int64_t over(Axis axis, std::int64_t length) const { return part(length, extent(axis), here[axis]).size(); }
 
@@ -34,6 +46,8 @@ struct Held {
   DenseShape dense;
   Coordinates here;
   std::int64_t width = 0, vocab = 0, heads = 0, kv_heads = 0, inner = 0, ups = 1;
+  std::int64_t local_experts = 0, expert_inner = 0, expert_width = 0,
+               shared_inner = 0;  // on the MoE grid, but the last
 };
 
 // Widths of an mlp are cut over col and row in turn; matrix `layer` is of width `layer` + 1 by width `layer`.
@@ -68,6 +82,24 @@ struct Groups {
   }
 };
 
+void feed_forward_parameters(Groups& groups, std::int64_t inner) {
+  const Held& held = groups.held;
+  groups.matrix(held.ups * inner, held.width);
+  groups.matrix(held.width, inner);
+  if (held.ffn_bias()) groups.bias(held.ups * inner + held.width);
+}
+
+void experts_parameters(Groups& groups) {
+  const Held& held = groups.held;
+  const MoeDeck& moe = *held.model.moe;
+  groups.add(AxisSet{Axis::data, Axis::depth, Axis::row, Axis::col}, moe.experts * held.model.hidden);  // the router
+  std::int64_t expert = (held.ups + 1) * held.expert_inner * held.expert_width;
+  if (held.ffn_bias()) expert += held.ups * held.expert_inner + held.expert_width;
+  groups.add(AxisSet{Axis::replica}, held.local_experts * expert);
+  if (moe.shared_hidden > 0) feed_forward_parameters(groups, held.shared_inner);
+  if (moe.shared_gate) groups.stream(held.width);
+}
+
 void block_parameters(Groups& groups, bool experts) {
   const Held& held = groups.held;
   const ModelDeck& model = held.model;
@@ -78,18 +110,16 @@ void block_parameters(Groups& groups, bool experts) {
   groups.matrix(queries, held.width);
   groups.matrix(pairs, held.width, sharers);
   groups.matrix(held.width, held.over(Axis::row, model.heads * model.head_dim));
-  if (!experts) {
-    groups.matrix(held.ups * held.inner, held.width);
-    groups.matrix(held.width, held.inner);
+  if (experts) {
+    experts_parameters(groups);
+  } else {
+    feed_forward_parameters(groups, held.inner);
   }
   if (model.bias != BiasKind::none) {
     groups.bias(queries);
     groups.bias(pairs, sharers);
   }
-  if (model.bias == BiasKind::all) {
-    groups.bias(held.width);
-    if (!experts) groups.bias(held.ups * held.inner + held.width);
-  }
+  if (model.bias == BiasKind::all) groups.bias(held.width);
 }
 
 void unit_parameters(Groups& groups, std::int64_t unit) {
@@ -101,9 +131,11 @@ void unit_parameters(Groups& groups, std::int64_t unit) {
     groups.matrix(outputs, held.over(axis_of_width(i), model.widths[i]));
     if (model.mlp_bias) groups.bias(outputs);
   } else if (model.kind == ModelKind::residual) {
-    groups.matrix(held.inner, held.width);
-    groups.matrix(held.width, held.inner);
-    if (model.mlp_bias) groups.bias(held.inner + held.width);
+    if (has_experts(model, unit)) {
+      experts_parameters(groups);
+    } else {
+      feed_forward_parameters(groups, held.inner);
+    }
   } else if (unit == 0) {
     if (model.kind == ModelKind::transformer && model.positions == Positions::learned) {
       groups.stream(model.sequence * held.width);

@@ -1,5 +1,5 @@
-// What one rank of the dense grid holds of its stage's part of a deck's model, counted without building it: exact, and
-// held equal to the memory ledger of real runs by a test. Of a mixture of experts the norm before it only.
+// What one rank holds of its stage's part of a deck's model, counted without building it: exact, and
+// held equal to the memory ledger of real runs by a test. Of a mixture of experts with even loads.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 #include "optim/tensor_sums.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <span>
 #include <sstream>
@@ -8,14 +9,19 @@
 #include <unordered_set>
 #include <utility>
 
+#include "comm/agree.hpp"
 #include "comm/collectives.hpp"
 
 namespace fourfold {
 
 namespace {
 
-// Every rank's text in rank order.
-std::string gather_text(const Communicator& world, const std::string& text) {
+// The texts of all ranks in rank order, each as often as one rank has it: most ranks of a stage have the same.
+std::string gather_distinct_texts(const Communicator& world, std::string text) {
+  std::vector<std::int64_t> hashes(static_cast<std::size_t>(world.size()));
+  const auto hash = std::bit_cast<std::int64_t>(hash_bytes(text));
+  all_gather<std::int64_t>(world, {&hash, 1}, hashes, std::vector<std::int64_t>(hashes.size(), 1), Phase::setup);
+  if (std::find(hashes.begin(), hashes.end(), hash) - hashes.begin() < world.rank()) text.clear();
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(world.size()));
   const std::vector<std::int64_t> ones(sizes.size(), 1);
   const auto size = static_cast<std::int64_t>(text.size());
@@ -36,7 +42,7 @@ std::vector<ModelTensor> agree_on_tensors(const Communicator& world, const Param
     for (const std::int64_t length : param.spec.shard.shape) mine << ' ' << length;
     mine << '\n';
   }
-  std::istringstream all(gather_text(world, mine.str()));
+  std::istringstream all(gather_distinct_texts(world, mine.str()));
   std::unordered_set<std::string> seen;
   std::vector<std::pair<std::int64_t, ModelTensor>> tensors;
   std::int64_t unit = 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <unordered_set>
 
 #include "base/error.hpp"
 #include "kernels/vector.hpp"
@@ -60,7 +62,6 @@ void ParamStore<T>::begin(Index unit, int chunk) {
 
 template <class T>
 Param<T>* ParamStore<T>::declare(ParamSpec&& spec) {
-  for (const Param<T>& other : params_) FOURFOLD_ASSERT(other.spec.name != spec.name, "twice: " + spec.name);
   Param<T> param;
   param.decays = spec.shard.shape.size() >= 2;
   param.spec = std::move(spec);
@@ -73,6 +74,11 @@ Param<T>* ParamStore<T>::declare(ParamSpec&& spec) {
 template <class T>
 void ParamStore<T>::allocate(Pool& pool, const PartsOfGroup& parts, const SharersOfGroup& sharers) {
   FOURFOLD_ASSERT(groups_.empty(), "parameters are allocated once");
+  std::unordered_set<std::string> names;
+  for (const Param<T>& param : params_) {
+    const bool fresh = names.insert(param.spec.name).second;
+    FOURFOLD_ASSERT(fresh, "twice: " + param.spec.name);
+  }
   std::map<std::pair<int, GroupKey>, Index> group_of;
   std::vector<Index> sizes;
   auto chunk = chunks_.begin();

@@ -87,7 +87,11 @@ ProcessGrid process_grid(const Deck& deck) {
 
 std::vector<GroupKey> rank_groups(const Deck& deck, const PipelinePlan& plan, int stage) {
   const int tied_stage = plan.tied_across_grids ? 0 : plan.tied_stage;
-  return dense_axis_sets(kv_sharers(deck.model, deck.parallel.grid(stage).row), tied_stage);
+  std::vector<GroupKey> sets = dense_axis_sets(kv_sharers(deck.model, deck.parallel.grid(stage).row), tied_stage);
+  if (deck.model.moe) {
+    for (const GroupKey& set : moe_axis_sets()) sets.push_back(set);
+  }
+  return sets;
 }
 
 std::vector<StageCrossing> stage_crossings(const Deck& deck, const PipelinePlan& plan) {
@@ -127,9 +131,8 @@ namespace {
 
 // Of one chunk. The extras: the most that is there when a unit has run again, beyond what the chunk keeps. The units
 // before it are as forward left them; those behind it are done with, or wait for their weight gradients.
-ActivationBytes chunk_bytes(const Deck& deck, const Graph& graph, const PipelinePlan& plan, const Coordinates& here,
-                            const Range& units) {
-  const auto of = [&](std::int64_t unit, KeptFor what) { return activation_bytes(deck, graph, here, unit, what); };
+ActivationBytes chunk_bytes(const Deck& deck, const PipelinePlan& plan, const Coordinates& here, const Range& units) {
+  const auto of = [&](std::int64_t unit, KeptFor what) { return activation_bytes(deck, here, unit, what); };
   ActivationBytes bytes;
   for (std::int64_t unit = units.begin; unit < units.end; ++unit) {
     const std::int64_t kept = of(unit, KeptFor::backward);
@@ -153,12 +156,11 @@ ActivationBytes chunk_bytes(const Deck& deck, const Graph& graph, const Pipeline
 }
 
 // By stage, each at its place in `places`.
-ScheduleReport activation_report(const Deck& deck, const Graph& graph, const PipelinePlan& plan,
-                                 const std::vector<Coordinates>& places) {
+ScheduleReport activation_report(const Deck& deck, const PipelinePlan& plan, const std::vector<Coordinates>& places) {
   ActivationLimits limits;
   for (std::size_t chunk = 0; chunk < plan.cuts.size(); ++chunk) {
     const Coordinates& here = places[static_cast<std::size_t>(plan.schedule.stage_of(static_cast<int>(chunk)))];
-    limits.chunks.push_back(chunk_bytes(deck_of_place(deck, here), graph, plan, here, plan.cuts[chunk]));
+    limits.chunks.push_back(chunk_bytes(deck_of_place(deck, here), plan, here, plan.cuts[chunk]));
   }
   return check_schedule(plan.schedule, limits);
 }
@@ -207,11 +209,11 @@ std::int64_t recompute_flops(const Deck& deck, const Graph& graph, const Pipelin
   return flops;
 }
 
-std::string activations_text(const Deck& deck, const Graph& graph, const PipelinePlan& plan) {
+std::string activations_text(const Deck& deck, const PipelinePlan& plan) {
   std::string text;
   std::vector<Coordinates> places;
   for (const auto& of_stage : fullest_of_stages(deck)) places.push_back(of_stage.front());
-  const ScheduleReport report = activation_report(deck, graph, plan, places);
+  const ScheduleReport report = activation_report(deck, plan, places);
   for (int stage = 0; stage < plan.schedule.stages; ++stage) {
     std::vector<std::string> parts;
     for (const auto& [keeping, verb] : {std::pair{Keeping::keep, "keeps"}, std::pair{Keeping::recompute, "recomputes"},
@@ -233,16 +235,16 @@ std::string activations_text(const Deck& deck, const Graph& graph, const Pipelin
   return text;
 }
 
-MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const PipelinePlan& plan, const Coordinates& here) {
+MemoryPerRank memory_of_rank(const Deck& deck, const PipelinePlan& plan, const Coordinates& here) {
   std::vector<Coordinates> places(static_cast<std::size_t>(plan.schedule.stages));
   for (std::size_t stage = 0; stage < places.size(); ++stage) places[stage].stage = static_cast<int>(stage);
   const auto stage = static_cast<std::size_t>(here.stage);
   places[stage] = here;
-  return memory_of_rank(deck_of_place(deck, here), graph, here, plan.part_of(here.stage),
-                        activation_report(deck, graph, plan, places).peak_bytes[stage]);
+  return memory_of_rank(deck_of_place(deck, here), here, plan.part_of(here.stage),
+                        activation_report(deck, plan, places).peak_bytes[stage]);
 }
 
-MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph, const PipelinePlan& plan) {
+MemoryPerRank memory_per_rank(const Deck& deck, const PipelinePlan& plan) {
   const std::vector<std::vector<Coordinates>> fullest = fullest_of_stages(deck);
   std::size_t rounds = 0;  // of one place a stage
   for (const auto& of_stage : fullest) rounds = std::max(rounds, of_stage.size());
@@ -250,9 +252,9 @@ MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph, const Pipeli
   for (std::size_t round = 0; round < rounds; ++round) {
     std::vector<Coordinates> places;
     for (const auto& of_stage : fullest) places.push_back(of_stage[std::min(round, of_stage.size() - 1)]);
-    const std::vector<std::int64_t> peaks = activation_report(deck, graph, plan, places).peak_bytes;
+    const std::vector<std::int64_t> peaks = activation_report(deck, plan, places).peak_bytes;
     for (const Coordinates& here : places) {
-      const MemoryPerRank memory = memory_of_rank(deck_of_place(deck, here), graph, here, plan.part_of(here.stage),
+      const MemoryPerRank memory = memory_of_rank(deck_of_place(deck, here), here, plan.part_of(here.stage),
                                                   peaks[static_cast<std::size_t>(here.stage)]);
       if (memory.total() > most.total()) most = memory;
     }

@@ -54,12 +54,12 @@ std::vector<StageCrossing> stage_crossings(const Deck& deck, const PipelinePlan&
 
 // Bytes of one rank of a stage, activations at the schedule's peak; and of the rank that has most. `here`: with its
 // stage.
-MemoryPerRank memory_of_rank(const Deck& deck, const Graph& graph, const PipelinePlan& plan, const Coordinates& here);
-MemoryPerRank memory_per_rank(const Deck& deck, const Graph& graph, const PipelinePlan& plan);
+MemoryPerRank memory_of_rank(const Deck& deck, const PipelinePlan& plan, const Coordinates& here);
+MemoryPerRank memory_per_rank(const Deck& deck, const PipelinePlan& plan);
 
 // FLOPs of one token that the backwards of these units add by running forward again. No model FLOPs.
 std::int64_t recompute_flops(const Deck& deck, const Graph& graph, const PipelinePlan& plan, const Range& units);
 // A line a stage: what its units do with their activations, and the bytes of its first rank.
-std::string activations_text(const Deck& deck, const Graph& graph, const PipelinePlan& plan);
+std::string activations_text(const Deck& deck, const PipelinePlan& plan);
 
 }  // namespace fourfold

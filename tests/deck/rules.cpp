@@ -183,10 +183,11 @@ TEST(Rules, WhatExpertsDoWithBiases) {
 TEST(Rules, ExpertsOnExactNumbers) {
   const std::string snap = "numerics.snap=8", fp64 = "precision.compute=fp64";
   expect_legal({"model.moe={experts: 4, top_k: 1}", snap, fp64}, 1, kResidualDeck);
-  for (const auto& [entry, key] :
-       {std::pair("top_k: 2", "top_k"), {"top_k: 1, renormalize: false", "renormalize"},
-        {"top_k: 1, balance: {aux: 0.01}", "balance.aux"}, {"top_k: 1, balance: {z: 0.01}", "balance.z"},
-        {"top_k: 1, shared_hidden: 4, shared_gate: true", "shared_gate"}}) {
+  for (const auto& [entry, key] : {std::pair("top_k: 2", "top_k"),
+                                   {"top_k: 1, renormalize: false", "renormalize"},
+                                   {"top_k: 1, balance: {aux: 0.01}", "balance.aux"},
+                                   {"top_k: 1, balance: {z: 0.01}", "balance.z"},
+                                   {"top_k: 1, shared_hidden: 4, shared_gate: true", "shared_gate"}}) {
     expect_fault({std::string("model.moe={experts: 4, ") + entry + "}", snap, fp64}, std::string("model.moe.") + key,
                  {"numerics.snap"}, 1, kResidualDeck);
   }

@@ -112,22 +112,22 @@ TEST(Memory, ExactForDataParallel) {
   for (const int data : {1, 2, 8}) {
     Deck deck = gpt2_deck(data);
     const Graph graph = describe(deck.model);
-    MemoryPerRank memory = memory_per_rank(deck, graph);
+    MemoryPerRank memory = memory_per_rank(deck);
     EXPECT_EQ(memory.parameters, 4 * p);
     EXPECT_EQ(memory.gradients, 4 * p);
     EXPECT_EQ(memory.optimizer, 8 * p);
     EXPECT_EQ(checkpoint_bytes(deck, graph), 12 * p);
     deck.precision = Precision::fp64;
     deck.optimizer.kind = OptimizerKind::momentum;
-    memory = memory_per_rank(deck, graph);
+    memory = memory_per_rank(deck);
     EXPECT_EQ(memory.parameters, 8 * p);
     EXPECT_EQ(memory.optimizer, 8 * p);
     EXPECT_EQ(checkpoint_bytes(deck, graph), 16 * p);
     deck.optimizer.kind = OptimizerKind::sgd;
-    EXPECT_EQ(memory_per_rank(deck, graph).optimizer, 0);
+    EXPECT_EQ(memory_per_rank(deck).optimizer, 0);
     deck.precision = Precision::bf16;
     deck.optimizer.kind = OptimizerKind::adamw;
-    memory = memory_per_rank(deck, graph);
+    memory = memory_per_rank(deck);
     EXPECT_EQ(memory.parameters, 2 * p);
     EXPECT_EQ(memory.gradients, 4 * p);
     EXPECT_EQ(memory.optimizer, 12 * p);  // two moments and the masters
@@ -141,7 +141,7 @@ TEST(Memory, ActivationsByHand) {
   deck.batch = {3, 3, 1};
   // norm 8 + 1; attention 8 + (q 8, kv 8, out 8) + lse 2; norm 8 + 1; ffn 8 + 24 + 12; norm 8 + 1; head 8 + 10 + 2
   const std::int64_t elements = 9 + 34 + 9 + 44 + 9 + 20;
-  EXPECT_EQ(memory_per_rank(deck, describe(deck.model)).activations, 3 * 5 * elements * 4);
+  EXPECT_EQ(memory_per_rank(deck).activations, 3 * 5 * elements * 4);
 }
 
 // Matrices of the dense layers, of the experts, and vectors, each by its own grid.
@@ -155,10 +155,10 @@ TEST(Memory, ThreeClassesEachWithItsDivisor) {
   const std::int64_t experts = layers * 8 * (2 * width * inner + inner + width);
   EXPECT_EQ(graph.sum(&LayerCost::expert_parameters), experts);
   // Vocabulary 50257 over two rows: 25129; positions and norms over col only; biases of q, k, v over row, of the output
-  // over col; the router like any matrix.
-  const std::int64_t matrices = 25129 * (width / 2) + layers * (4 * width * width + 8 * width) / 4;
+  // over col; the router whole.
+  const std::int64_t matrices = 25129 * (width / 2) + layers * (width * width + 8 * width);
   const std::int64_t vectors = sequence * width / 2 + layers * (4 * width / 2 + 3 * width / 2 + width / 2) + width;
-  EXPECT_EQ(memory_per_rank(deck, graph).parameters, 4 * (matrices + experts / 4 + vectors));
+  EXPECT_EQ(memory_per_rank(deck).parameters, 4 * (matrices + experts / 4 + vectors));
 }
 
 // Matrices and vectors are groups of their own, each padded to whole parts.
@@ -170,13 +170,13 @@ TEST(Memory, ShardedUpdate) {
   const std::int64_t matrices = graph.parameters() - vectors;
   const auto part = [](std::int64_t n, std::int64_t parts) { return (n + parts - 1) / parts; };
   deck.optimizer.shard.kind = UpdateShard::Kind::data;
-  EXPECT_EQ(memory_per_rank(deck, graph).optimizer, 8 * (part(matrices, 5) + part(vectors, 5)));
-  EXPECT_EQ(memory_per_rank(deck, graph).parameters, 4 * 5 * (part(matrices, 5) + part(vectors, 5)));
+  EXPECT_EQ(memory_per_rank(deck).optimizer, 8 * (part(matrices, 5) + part(vectors, 5)));
+  EXPECT_EQ(memory_per_rank(deck).parameters, 4 * 5 * (part(matrices, 5) + part(vectors, 5)));
   deck.parallel.dense.data = 6;
   deck.optimizer.shard = {UpdateShard::Kind::data_partial, 3};
-  EXPECT_EQ(memory_per_rank(deck, graph).optimizer, 8 * (part(matrices, 3) + part(vectors, 3)));
+  EXPECT_EQ(memory_per_rank(deck).optimizer, 8 * (part(matrices, 3) + part(vectors, 3)));
   deck.optimizer.kind = OptimizerKind::lars;
-  EXPECT_EQ(memory_per_rank(deck, graph).optimizer, 4 * (part(matrices, 3) + part(vectors, 3)));
+  EXPECT_EQ(memory_per_rank(deck).optimizer, 4 * (part(matrices, 3) + part(vectors, 3)));
 }
 
 // What the layers say they keep is what a lone rank keeps.
@@ -192,7 +192,7 @@ TEST(Memory, LayersAddUpOnOneRank) {
       const std::int64_t values = graph.sum(&LayerCost::kept_stream) + graph.sum(&LayerCost::kept_features);
       const std::int64_t statistics =
           graph.sum(&LayerCost::kept_statistics) + graph.sum(&LayerCost::kept_head_statistics);
-      EXPECT_EQ(memory_per_rank(deck, graph).activations, 3 * 7 * 4 * (values + statistics));
+      EXPECT_EQ(memory_per_rank(deck).activations, 3 * 7 * 4 * (values + statistics));
     }
   }
 }

@@ -251,7 +251,7 @@ void expect_told(const Case& c, const Communicator& ranks) {
       const Range& units = plan.cuts[static_cast<std::size_t>(operation.chunk)];
       for (std::int64_t unit = units.begin; unit < units.end; ++unit) {
         if (plan.keeping[static_cast<std::size_t>(unit)] != Keeping::offload) continue;
-        away += activation_bytes(own, graph, run.comms.here(), unit, KeptFor::backward);
+        away += activation_bytes(own, run.comms.here(), unit, KeptFor::backward);
       }
       EXPECT_EQ(operation.kind == OperationKind::load ? now - before : before - now, away);
       moved += away;
@@ -267,7 +267,7 @@ void expect_told(const Case& c, const Communicator& ranks) {
     });
     run.trainer.step();
   }
-  const MemoryPerRank told = memory_of_rank(deck, graph, plan, run.comms.here());
+  const MemoryPerRank told = memory_of_rank(deck, plan, run.comms.here());
   EXPECT_EQ(most, told.activations);
   EXPECT_EQ(memory.live(MemoryTag::activations), 0);
   // Each as often as the list says.
@@ -316,7 +316,7 @@ TEST(Activations, MemoryFalls) {
   const auto peak = [&](const Texts& flags) {
     const Model model{stack(), {}, {}};
     const Deck deck = test::deck_of(stack(), overrides({"gpipe", 1, 4, 1, {}, &model, flags}), 1);
-    return memory_per_rank(deck, describe(deck.model), plan_pipeline(deck)).activations;
+    return memory_per_rank(deck, plan_pipeline(deck)).activations;
   };
   // 12 samples; a block keeps its input (10; the first reads its batch) and twice the inner 14; the last its outputs.
   const std::int64_t input = 8 * 12 * 10, inner = 8 * 12 * 28;

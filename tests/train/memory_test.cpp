@@ -26,7 +26,7 @@ Index expect_ledger(const std::string& yaml, std::vector<std::string> overrides,
   const MemoryLedger& ledger = run.memory;
   run.trainer.step();  // leaves nothing behind
 
-  const MemoryPerRank told = memory_of_rank(deck, describe(deck.model), comms.here());
+  const MemoryPerRank told = memory_of_rank(deck, comms.here());
   EXPECT_EQ(ledger.peak(MemoryTag::optimizer), told.optimizer + told.update);
   EXPECT_EQ(ledger.live(MemoryTag::parameters), told.parameters);
   EXPECT_EQ(ledger.live(MemoryTag::gradients), told.gradients);
@@ -46,7 +46,7 @@ Index expect_ledger(const std::string& yaml, std::vector<std::string> overrides,
   EXPECT_EQ(ledger.live(MemoryTag::activations), 0);
 
   // The rank that has most is the one that `check` shows.
-  const MemoryPerRank most = memory_per_rank(deck, describe(deck.model));
+  const MemoryPerRank most = memory_per_rank(deck);
   std::int64_t largest = told.total();
   all_reduce_max<std::int64_t>(world, {&largest, 1}, Phase::control);
   EXPECT_EQ(largest, most.total());

@@ -311,8 +311,7 @@ TEST(Pipeline, ActivationsAreToldToTheByte) {
             if (is_compute(operation.kind)) most = std::max(most, run.memory.live(MemoryTag::activations));
           },
           [&](test::Training<>& run) {
-            const MemoryPerRank told =
-                memory_of_rank(run.deck, describe(run.deck.model), run.trainer.pipeline(), run.comms.here());
+            const MemoryPerRank told = memory_of_rank(run.deck, run.trainer.pipeline(), run.comms.here());
             EXPECT_EQ(most, told.activations);
             EXPECT_EQ(run.memory.live(MemoryTag::activations), 0);
             EXPECT_EQ(run.memory.live(MemoryTag::parameters), told.parameters);

@@ -214,7 +214,7 @@ TEST(Sharded, CheckKnowsTheBytes) {
                                         world().size());
         const test::Training<> run(deck, world());
         const MemoryLedger& ledger = run.memory;
-        const MemoryPerRank memory = memory_per_rank(deck, describe(deck.model));
+        const MemoryPerRank memory = memory_per_rank(deck);
         EXPECT_EQ(ledger.live(MemoryTag::parameters), memory.parameters) << kind << " " << shard;
         EXPECT_EQ(ledger.live(MemoryTag::gradients), memory.gradients) << kind << " " << shard;
         EXPECT_EQ(ledger.live(MemoryTag::optimizer), memory.optimizer) << kind << " " << shard;

@@ -245,14 +245,14 @@ TEST(Widths, MemoryIsToldToTheByte) {
           [&](test::Training<>& run, const StepReport&) {
             const Graph graph = describe(run.deck.model);
             const PipelinePlan& plan = run.trainer.pipeline();
-            const MemoryPerRank told = memory_of_rank(run.deck, graph, plan, run.comms.here());
+            const MemoryPerRank told = memory_of_rank(run.deck, plan, run.comms.here());
             EXPECT_EQ(most, told.activations);
             EXPECT_EQ(run.memory.live(MemoryTag::parameters), told.parameters);
             EXPECT_EQ(run.memory.live(MemoryTag::gradients), told.gradients);
             EXPECT_EQ(run.memory.live(MemoryTag::optimizer), told.optimizer);
             std::int64_t largest = told.total();
             all_reduce_max<std::int64_t>(run.comms.world(), {&largest, 1}, Phase::control);
-            EXPECT_EQ(largest, memory_per_rank(run.deck, graph, plan).total());
+            EXPECT_EQ(largest, memory_per_rank(run.deck, plan).total());
           });
       if (agree_any(world(), testing::Test::HasFailure())) return;
     }
