@@ -23,6 +23,9 @@ struct PlannedPass : Pass<T> {
 };
 
 template <class T>
+class MoeLayer;
+
+template <class T>
 class Unit {
  public:
   explicit Unit(std::string name) : name_(std::move(name)) {}
@@ -40,6 +43,8 @@ class Unit {
   // again before the input gradient.
   virtual bool recomputes() const { return false; }
   virtual void recompute(const PlannedPass<T>&, Kept&) {}
+  // Its mixture of experts, or null.
+  virtual MoeLayer<T>* experts() { return nullptr; }
   // dx: in, the gradient of the output (unused by the last unit); out, the gradient of the input.
   virtual void backward_input(const PlannedPass<T>& pass, Kept& kept, Tensor<T>& dx) = 0;
   // Adds to the gradients of the parameters.

@@ -1,11 +1,12 @@
-// Pre-norm transformer block:  h = x + attention(norm(x));  y = h + ffn(norm(h)).
+// Pre-norm transformer block:  h = x + attention(norm(x));  y = h + ffn(norm(h)), or a mixture of experts in
+// place of ffn.
 #include "deck/derive.hpp"
 #include "kernels/vector.hpp"
 #include "layers/attention.hpp"
-#include "layers/feed_forward.hpp"
 #include "layers/norm.hpp"
 #include "model/initializers.hpp"
 #include "model/names.hpp"
+#include "model/second_half.hpp"
 #include "model/units.hpp"
 
 namespace fourfold {
@@ -18,7 +19,7 @@ class Block : public CachedUnit<T> {
   struct KeptTensors : Kept {
     typename Norm<T>::Kept attention_norm, ffn_norm;
     typename Attention<T>::Kept attention;
-    typename FeedForward<T>::Kept ffn;
+    typename SecondHalf<T>::Kept ffn;
     void hold(HeldBlocks& blocks) override {
       attention_norm.hold(blocks);
       ffn_norm.hold(blocks);
@@ -40,8 +41,7 @@ class Block : public CachedUnit<T> {
         attention_(context, this->name() + ".attention", attention_options(model_), initializers(deck)),
         ffn_norm_(context, this->name() + ".ffn_norm", norm_type(model_.norm), model_.hidden, model_.norm_eps),
         ffn_use_(uses(context)),
-        ffn_(context, this->name() + ".ffn", activation_type(model_.ffn.kind), model_.hidden, model_.ffn.hidden,
-             model_.bias == BiasKind::all, initializers(deck)) {
+        ffn_(context, deck, layer, this->name()) {
     if (!attention_again_ && !ffn_again_) return;
     const Range unit{attention_use_, uses(context)};
     context.gathers.add_recompute({attention_again_ ? unit.begin : ffn_use_, ffn_again_ ? unit.end : ffn_use_}, unit);
@@ -60,7 +60,7 @@ class Block : public CachedUnit<T> {
     if (kept && attention_again_) kept->attention_norm.x = x;
     const Tensor<T> h = drop(pass, ".attention", attended);  // once the norm has added x
     const Tensor<T> normed_h = ffn_norm_.forward(x, h, ffn ? &ffn->ffn_norm : nullptr);
-    const Tensor<T> fed = ffn_.forward(pass.rows, normed_h, ffn ? &ffn->ffn : nullptr);
+    const Tensor<T> fed = ffn_.forward(pass, normed_h, ffn ? &ffn->ffn : nullptr);
     if (kept && ffn_again_) kept->ffn_norm.x = h;
     x = add_residual(h, drop(pass, ".ffn", fed));
     return kept;
@@ -75,13 +75,13 @@ class Block : public CachedUnit<T> {
     }
     if (ffn_again_) {
       const Tensor<T> h = kept.ffn_norm.x;
-      ffn_.forward(pass.rows, ffn_norm_.forward(h, &kept.ffn_norm), &kept.ffn);
+      ffn_.forward(pass, ffn_norm_.forward(h, &kept.ffn_norm), &kept.ffn);
     }
   }
 
   void backward_input(const PlannedPass<T>& pass, Kept& base, Tensor<T>& dx) override {
     auto& kept = static_cast<KeptTensors&>(base);
-    const Tensor<T> dfed = ffn_.backward_input(pass.rows, drop(pass, ".ffn", dx), kept.ffn);
+    const Tensor<T> dfed = ffn_.backward_input(pass, drop(pass, ".ffn", dx), kept.ffn);
     const Tensor<T> dh = ffn_norm_.backward_input(dfed, kept.ffn_norm, dx);
     const Tensor<T> dattended = attention_.backward_input(pass.rows, drop(pass, ".attention", dh), kept.attention);
     dx = attention_norm_.backward_input(dattended, kept.attention_norm, dh);
@@ -95,6 +95,7 @@ class Block : public CachedUnit<T> {
     attention_norm_.backward_weight(kept.attention_norm);
   }
 
+  MoeLayer<T>* experts() override { return ffn_.experts(); }
   AttentionCache<T> make_cache(Index capacity) const override { return attention_.make_cache(capacity); }
 
  private:
@@ -142,7 +143,7 @@ class Block : public CachedUnit<T> {
   Attention<T> attention_;
   Norm<T> ffn_norm_;
   Index ffn_use_;
-  FeedForward<T> ffn_;
+  SecondHalf<T> ffn_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "base/trace.hpp"
 #include "deck/derive.hpp"
 #include "kernels/vector.hpp"
+#include "layers/moe/moe.hpp"
 #include "model/units.hpp"
 
 namespace fourfold {
@@ -56,6 +57,7 @@ void Model<T>::build(const StagePart& part) {
   GatherQueue<T> none;
   for (std::size_t c = 0; c < part.chunks.size(); ++c) {
     Chunk& chunk = chunks_.emplace_back(LayerContext<T>{comms_, pool_, store_, options_, deferred_, none});
+    chunk.first_unit = part.chunks[c].begin;
     for (Index unit = part.chunks[c].begin; unit < part.chunks[c].end; ++unit) {
       const bool tied_head = has_table && model.tie_embeddings && unit == head;
       if (has_table && (unit == 0 || (tied_head && !table))) {
@@ -205,6 +207,20 @@ template <class T>
 void Model<T>::scatter_gradients(int chunk) {
   at(chunk).gathers.reduce();
   deferred_.finish();
+}
+
+template <class T>
+std::vector<std::pair<Index, MoeCounts>> Model<T>::take_moe_counts() {
+  std::vector<std::pair<Index, MoeCounts>> counts;
+  for (const Chunk& chunk : chunks_) {
+    for (std::size_t i = 0; i < chunk.units.size(); ++i) {
+      MoeLayer<T>* experts = chunk.units[i]->experts();
+      if (experts == nullptr) continue;
+      const Index layer = chunk.first_unit + static_cast<Index>(i) - first_layer_unit(deck_.model);
+      counts.emplace_back(layer, experts->take_counts());
+    }
+  }
+  return counts;
 }
 
 template <class T>

@@ -5,10 +5,12 @@
 
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "comm/grid_comms.hpp"
 #include "deck/deck.hpp"
+#include "layers/moe/options.hpp"
 #include "layers/pass.hpp"
 #include "layers/unit.hpp"
 #include "layers/weight.hpp"
@@ -65,6 +67,9 @@ class Model {
   void release_weights(int chunk);
   void scatter_gradients(int chunk);
 
+  // What the mixtures of experts of this stage saw in the training passes since the last call, by number of the block.
+  std::vector<std::pair<Index, MoeCounts>> take_moe_counts();
+
   // --- a model in one chunk ---
 
   LossSum forward(const Pass<T>& pass, Activations<T>& kept);
@@ -80,6 +85,7 @@ class Model {
     Chunk(const LayerContext<T>& shared);
     GatherQueue<T> gathers;
     LayerContext<T> context;
+    Index first_unit = 0;  // of the model
     std::vector<std::unique_ptr<Unit<T>>> units;
     std::vector<Keeping> keeping;  // by unit
   };

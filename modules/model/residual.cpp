@@ -1,9 +1,8 @@
-// Residual stack:  h = x;  h += down(act(up h)) block by block;  the loss of h against the values.
+// Residual stack:  h = x;  h += down(act(up h)), or a mixture of experts of h, block by block;  the loss of h against
+// the values.
 #include "kernels/vector.hpp"
-#include "layers/feed_forward.hpp"
 #include "layers/loss.hpp"
-#include "model/initializers.hpp"
-#include "model/names.hpp"
+#include "model/second_half.hpp"
 #include "model/units.hpp"
 
 namespace fourfold {
@@ -14,7 +13,7 @@ template <class T>
 class ResidualUnit : public Unit<T> {
  public:
   struct KeptTensors : Kept {
-    typename FeedForward<T>::Kept ffn;
+    typename SecondHalf<T>::Kept ffn;
     typename Loss<T>::Kept loss;
     void hold(HeldBlocks& blocks) override {
       ffn.hold(blocks);
@@ -26,13 +25,7 @@ class ResidualUnit : public Unit<T> {
       : Unit<T>("layers." + std::to_string(layer)),
         context_(context),
         first_(layer == 0),
-        ffn_(
-            context, this->name() + ".ffn", activation_type(deck.model.activation), deck.model.hidden,
-            deck.model.ffn.hidden, deck.model.mlp_bias,
-            [&deck](const std::string& name, Index columns, bool residual) {
-              return make_initializer(deck.model, deck.run.seed, name, columns, residual);
-            },
-            layer > 0) {
+        ffn_(context, deck, layer, this->name(), layer > 0) {
     if (layer + 1 < deck.model.layers) return;
     loss_ = std::make_unique<Loss<T>>(
         context, deck.model.loss == LossKind::cross_entropy ? LossType::cross_entropy : LossType::squared_error,
@@ -44,7 +37,7 @@ class ResidualUnit : public Unit<T> {
   std::unique_ptr<Kept> forward(const PlannedPass<T>& pass, Tensor<T>& x, LossSum& loss) override {
     auto kept = pass.keeps() ? std::make_unique<KeptTensors>() : nullptr;
     const Tensor<T> h = first_ ? held_inputs(context_, pass.batch->inputs) : x;
-    x = ffn_.forward(pass.rows, h, kept ? &kept->ffn : nullptr);
+    x = ffn_.forward(pass, h, kept ? &kept->ffn : nullptr);
     kernels::add<T>(Space(), h.vector(), x.vector());
     if (loss_) {
       loss = loss_->forward(pass, x, kept ? &kept->loss : nullptr);
@@ -53,11 +46,17 @@ class ResidualUnit : public Unit<T> {
     return kept;
   }
 
+  MoeLayer<T>* experts() override { return ffn_.experts(); }
+
   void backward_input(const PlannedPass<T>& pass, Kept& base, Tensor<T>& dx) override {
     auto& kept = static_cast<KeptTensors&>(base);
     const Tensor<T> dy = loss_ ? loss_->backward(pass, kept.loss) : dx;
-    dx = ffn_.backward_input(pass.rows, dy, kept.ffn);
-    if (!first_) kernels::add<T>(Space(), dy.vector(), dx.vector());
+    dx = ffn_.backward_input(pass, dy, kept.ffn);
+    if (first_) {
+      dx = Tensor<T>();
+    } else {
+      kernels::add<T>(Space(), dy.vector(), dx.vector());
+    }
   }
 
   void backward_weight(const PlannedPass<T>&, Kept& base) override {
@@ -67,7 +66,7 @@ class ResidualUnit : public Unit<T> {
  private:
   LayerContext<T> context_;
   bool first_;
-  FeedForward<T> ffn_;
+  SecondHalf<T> ffn_;
   std::unique_ptr<Loss<T>> loss_;
 };
 

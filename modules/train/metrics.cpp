@@ -21,6 +21,19 @@ using Json = nlohmann::ordered_json;  // keys in the order written; doubles with
   fail_one(ExitCode::storage, path + ": " + what);
 }
 
+Json moe_json(const MoeReport& report) {
+  Json json{{"aux_loss", aux_loss(report)}, {"z_loss", z_loss(report)}, {"layers", Json::array()}};
+  for (const MoeLayerReport& layer : report) {
+    json["layers"].push_back({{"layer", layer.layer},
+                              {"aux", layer.aux},
+                              {"z", layer.z},
+                              {"dropped", layer.dropped},
+                              {"max_load", layer.max_load},
+                              {"entropy", layer.entropy}});
+  }
+  return json;
+}
+
 }  // namespace
 
 Metrics::Metrics(const std::string& folder, std::int64_t resumed_step, Ceiling ceiling)
@@ -62,6 +75,7 @@ void Metrics::write(const StepReport& report, double model_flops) {
             {"tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
             {"model_flops_per_second", model_flops / report.seconds}};
   if (ceiling_.flops_per_second > 0) line["utilisation"] = model_flops / report.seconds / ceiling_.flops_per_second;
+  if (!report.moe.empty()) line["moe"] = moe_json(report.moe);
   put(line.dump());
 }
 

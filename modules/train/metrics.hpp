@@ -2,6 +2,9 @@
 //
 //   {"step":1,"loss":..,"grad_norm":..,"lr":..,"tokens":..,"seconds":..,"tokens_per_second":..,
 //   "model_flops_per_second":..,"utilisation":..}   the last, model FLOP/s over the ceiling, where that is known
+//   with mixtures of experts also "moe":{"aux_loss":..,"z_loss":..,"layers":[{"layer":1,"aux":..,"z":..,"dropped":..,
+//   "max_load":..,"entropy":..}]}   losses without their factors, the first two of all layers together; dropped: share
+//   of the pairs of token and expert; max_load: over the mean; entropy of the router's probabilities, nats a token
 //   {"event":"eval","step":50,"loss":..,"samples":..,"targets":..,"seconds":..,"bits_per_byte":..}   (the last where
 //   tokens are text)
 //   {"event":"restart","step":50}

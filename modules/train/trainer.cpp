@@ -103,6 +103,7 @@ StepReport Trainer<T>::step() {
     set_progress(report.step, "gradient norm");
     const PhaseScope scope(trace_, WorkPhase::norm, report.step);
     report.loss = global_loss(mine, targets);
+    report.moe = moe_report(comms_.world(), deck_.model, model_.take_moe_counts());
     norm = norm_.compute();
   }
   report.grad_norm = norm.norm;
@@ -162,6 +163,8 @@ LossSum Trainer<T>::run_schedule(StepReport& report, double loss_scale) {
   work.pass.training = true;
   work.pass.step = static_cast<std::uint64_t>(report.step);
   work.pass.loss_scale = loss_scale;
+  work.pass.step_sequences = deck_.batch.global;
+  work.pass.micro_batches = deck_.batch.micro_batches;
   work.load = [&](int index) { return load(report, index, batch); };
   work.gradients = [&](int chunk) {
     set_progress(report.step, "gradient sum");

@@ -17,6 +17,7 @@
 #include "optim/reducer.hpp"
 #include "train/interpreter.hpp"
 #include "train/micro_batch.hpp"
+#include "train/moe_report.hpp"
 #include "train/pipeline.hpp"
 
 namespace fourfold {
@@ -27,6 +28,7 @@ struct StepReport {
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
   std::int64_t tokens = 0;  // global batch x sequence, counted once
+  MoeReport moe;            // of the step's forward passes, each counted once
   double seconds = 0;       // wall clock of this rank
   // Of this rank's samples, where the deck asks for debug.replica_check.
   BatchCoordinate coordinate;

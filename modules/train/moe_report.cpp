@@ -1,0 +1,69 @@
+#include "train/moe_report.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "comm/collectives.hpp"
+#include "model/held.hpp"
+
+namespace fourfold {
+
+namespace {
+
+constexpr std::size_t kSums = 5;  // of a layer, before its experts' pairs: tokens, dropped, entropy, aux, z
+
+std::vector<std::int64_t> layers_with_experts(const ModelDeck& model) {
+  std::vector<std::int64_t> layers;
+  for (std::int64_t layer = 0; model.moe && layer < model.layers; ++layer) {
+    if (has_experts(model, layer)) layers.push_back(layer);
+  }
+  return layers;
+}
+
+double quotient(double a, double b) {
+  return b > 0 ? a / b : 0.0;
+}
+
+}  // namespace
+
+MoeReport moe_report(const Communicator& world, const ModelDeck& model,
+                     const std::vector<std::pair<std::int64_t, MoeCounts>>& mine) {
+  const std::vector<std::int64_t> layers = layers_with_experts(model);
+  MoeReport report;
+  if (layers.empty()) return report;
+  const auto experts = static_cast<std::size_t>(model.moe->experts);
+  const std::size_t size = kSums + experts;
+  std::vector<double> sums(layers.size() * size);
+  for (const auto& [layer, counts] : mine) {
+    const auto place = std::find(layers.begin(), layers.end(), layer);
+    FOURFOLD_ASSERT(place != layers.end() && counts.pairs.size() == experts, "the counts are of a layer with experts");
+    double* const at = sums.data() + static_cast<std::size_t>(place - layers.begin()) * size;
+    const double own[kSums] = {counts.tokens, counts.dropped, counts.entropy, counts.aux, counts.z};
+    std::copy(own, own + kSums, at);
+    std::copy(counts.pairs.begin(), counts.pairs.end(), at + kSums);
+  }
+  all_reduce_sum<double>(world, sums, Summation::deterministic, Phase::update);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const double* const at = sums.data() + i * size;
+    const double pairs = std::accumulate(at + kSums, at + size, 0.0);
+    const double most = *std::max_element(at + kSums, at + size);
+    report.push_back({layers[i], at[3], at[4], quotient(at[1], pairs),
+                      quotient(most * static_cast<double>(experts), pairs), quotient(at[2], at[0])});
+  }
+  return report;
+}
+
+double aux_loss(const MoeReport& report) {
+  double sum = 0;
+  for (const MoeLayerReport& layer : report) sum += layer.aux;
+  return sum;
+}
+
+double z_loss(const MoeReport& report) {
+  double sum = 0;
+  for (const MoeLayerReport& layer : report) sum += layer.z;
+  return sum;
+}
+
+}  // namespace fourfold
