@@ -147,7 +147,7 @@ int check(const Options& options) {
   const DeckArguments& arguments = options.deck;
   const std::optional<std::int64_t> ranks = options.ranks;
   const DeckText text = read_deck_file(arguments.file);
-  const std::optional<Deck> deck = checked_deck(text, arguments.overrides, ranks, Use::check, true, load_text);
+  const std::optional<Deck> deck = checked_deck(text, arguments.overrides, ranks, true, load_text);
   if (!deck) return static_cast<int>(ExitCode::input);
 
   std::string figures;
@@ -168,9 +168,6 @@ int check(const Options& options) {
     }
   }
   std::fputs((write_deck(*deck) + "\n" + as_comments(figures)).c_str(), stdout);
-  for (const DeckError& missing : not_built_yet(settled, arguments.file)) {
-    std::fputs(("# train refuses this deck: " + missing.path + ": " + missing.message + "\n").c_str(), stdout);
-  }
   return static_cast<int>(ExitCode::done);
 }
 

@@ -32,10 +32,9 @@ DeckText read_deck_file(const std::string& file) {
 }
 
 std::optional<Deck> checked_deck(const DeckText& deck, const std::vector<std::string>& overrides,
-                                 std::optional<std::int64_t> ranks, Use use, bool speaks, const LoadText& load) {
+                                 std::optional<std::int64_t> ranks, bool speaks, const LoadText& load) {
   ReadResult result = read_deck(deck.text, deck.file, overrides, ranks, load);
   if (result.errors.empty()) result.errors = schedule_list_faults(result, deck.file);
-  if (result.errors.empty() && use == Use::train) result.errors = not_built_yet(result.deck, deck.file);
   if (result.errors.empty()) return result.deck;
   if (speaks) std::fputs(numbered_list(result.errors).c_str(), stderr);
   return std::nullopt;

@@ -16,13 +16,11 @@ LoadedText load_text(const std::string& file);
 // The file's text. Errors: Error (input) of all ranks with the file's name and the system's reason.
 DeckText read_deck_file(const std::string& file);
 
-enum class Use { check, train };  // train: keys that ask for what is not built yet are faults too
-
 // The checked deck, or nothing after the numbered list of all its faults went to stderr: the exit code is then 2.
 // Every rank calls it with the same text; `speaks` on one of them only; `load` gets the machine file that the deck
 // names.
 std::optional<Deck> checked_deck(const DeckText& deck, const std::vector<std::string>& overrides,
-                                 std::optional<std::int64_t> ranks, Use use, bool speaks, const LoadText& load);
+                                 std::optional<std::int64_t> ranks, bool speaks, const LoadText& load);
 
 // Whether this process is one of several copies that a launcher started, and not the first. Such a copy of a command
 // that needs no MPI ends at once with 0, so that mpirun and srun show one copy of its output and the first one's exit

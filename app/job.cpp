@@ -74,8 +74,8 @@ std::optional<Deck> deck_of_job(const Communicator& world, const DeckArguments& 
   const DeckText text{arguments.file, loaded.text};
   std::optional<std::int64_t> ranks;
   if (purpose == Purpose::train) ranks = world.size();
-  std::optional<Deck> deck = checked_deck(text, arguments.overrides, ranks, Use::train, world.rank() == 0,
-                                          purpose == Purpose::train ? load : LoadText{});
+  std::optional<Deck> deck =
+      checked_deck(text, arguments.overrides, ranks, world.rank() == 0, purpose == Purpose::train ? load : LoadText{});
   if (deck && purpose == Purpose::use) deck = fitted_to(std::move(*deck), world.size());
   return deck;
 }

@@ -56,8 +56,4 @@ ReadResult read_machine(const std::string& text, const std::string& file_name);
 // "1. FILE:LINE:COLUMN: key.path: message", one a line.
 std::string numbered_list(const std::vector<DeckError>& errors);
 
-// What the deck may say but the program cannot train yet, each with what to set instead (not_built_yet.cpp). No
-// positions.
-std::vector<DeckError> not_built_yet(const Deck& deck, const std::string& file_name);
-
 }  // namespace fourfold

@@ -250,7 +250,7 @@ Graph describe(const ModelDeck& model) {
 std::int64_t activation_bytes(const Deck& deck, const Coordinates& here, std::int64_t unit, KeptFor what) {
   const ElementSizes bytes = element_sizes(deck.precision);
   const KeptElements kept = kept_elements(deck, here, deck.batch.micro, unit, what);
-  return kept.compute * bytes.compute + kept.accumulate * bytes.accumulate;
+  return kept.compute * bytes.compute + kept.accumulate * bytes.accumulate + kept.bytes;
 }
 
 MemoryPerRank memory_of_rank(const Deck& deck, const Coordinates& here, const StagePart& part,
@@ -300,7 +300,13 @@ MemoryPerRank memory_per_rank(const Deck& deck) {
 
 std::int64_t checkpoint_bytes(const Deck& deck, const Graph& graph) {
   const ElementSizes bytes = element_sizes(deck.precision);
-  return graph.parameters() * (bytes.compute + kept_by_optimizer(deck) * bytes.accumulate);
+  std::int64_t biases = 0;  // of the selection
+  for (const LayerCost& layer : graph.layers) {
+    const bool balances = layer.kind == LayerKind::experts && deck.model.moe->balance.bias_rate > 0;
+    if (balances) biases += deck.model.moe->experts;
+  }
+  return graph.parameters() * (bytes.compute + kept_by_optimizer(deck) * bytes.accumulate) +
+         biases * static_cast<std::int64_t>(sizeof(double));
 }
 
 }  // namespace fourfold

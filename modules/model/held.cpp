@@ -150,6 +150,9 @@ void unit_parameters(Groups& groups, std::int64_t unit) {
 
 // --- activations ---
 
+// Bytes of a place in a list, of a chosen expert, of a number that is a double whatever the compute type.
+constexpr std::int64_t kIndex = 8, kChoice = 4, kDouble = 8;
+
 bool is_block(const ModelDeck& model, std::int64_t unit) {
   return model.kind == ModelKind::transformer && unit > 0 && unit + 1 < unit_count(model);
 }
@@ -159,6 +162,7 @@ struct RowCounts {
   std::int64_t tokens = 0;         // of a sequence, of this rank's coordinate
   std::int64_t stream_tokens = 0;  // of those, in its part of the residual stream
   std::int64_t key_tokens = 0;     // that attention reads
+  std::size_t ranges = 1;          // of tokens
 };
 
 RowCounts count_rows(const Held& held) {
@@ -170,6 +174,7 @@ RowCounts count_rows(const Held& held) {
   }
   RowCounts rows;
   rows.key_tokens = tokens;
+  rows.ranges = ranges.size();
   for (const Range& range : ranges) {
     rows.tokens += range.size();
     rows.stream_tokens += parallel.sequence_shard ? held.over(Axis::row, range.size()) : range.size();
@@ -210,6 +215,66 @@ struct Kept {
     // Input; before and after the activation, or the gradient before it and what is after; the output's gradient.
     elements.compute += coordinate() * ((for_weights ? 2 : 1) * held.width + (held.ups + 1) * held.inner);
   }
+  // What a mixture of experts keeps, with as many pairs of token and expert to each expert. x_held: its input is kept
+  // by somebody else.
+  void experts(bool x_held) {
+    const MoeDeck& moe = *held.model.moe;
+    const MoeShape grid = stage_shape(held.deck).moe;
+    const std::int64_t tokens = door_tokens(), pairs = tokens * moe.top_k;
+    const std::int64_t routed = expert_rows();
+    const bool sharded = held.deck.parallel.sequence_shard && held.dense.row > 1;
+    const bool copied = held.dense.col > 1 || (held.dense.row > 1 && !sharded) || moe.jitter > 0 || rows.ranges > 1;
+    if (copied) elements.compute += tokens * held.model.hidden;  // the router's input
+    if (!x_held && (!copied || moe.shared_gate || (moe.shared_hidden > 0 && !sharded))) {
+      elements.compute += stream() * held.width;
+    }
+    if (moe.shared_hidden > 0) {  // as feed_forward()
+      elements.compute += coordinate() * (held.ups + 1) * held.shared_inner;
+      if (sharded) elements.compute += coordinate() * held.width;
+      if (for_weights) elements.compute += coordinate() * held.width;
+    }
+    if (moe.shared_gate) {
+      elements.accumulate += stream();  // its logit
+      elements.compute += for_weights ? stream() : stream() * held.width;
+    }
+    elements.accumulate += tokens * (moe.top_k + moe.experts + 1);  // weights, logits, their log-sum-exp
+    decision();
+    // Where each pair is among those that leave, and the other way; where the rows of an expert came from.
+    elements.bytes += 2 * pairs * kIndex;
+    if (grid.expert * grid.row * grid.col > 1) elements.bytes += routed * kIndex;
+    if (moe.dispatcher == DispatcherKind::allgather && grid.expert > 1) {
+      elements.bytes += routed / (grid.row * grid.col) * kIndex;
+    }
+    elements.compute += routed * (held.expert_width + held.expert_inner);  // the experts' input, after the activation
+    if (for_weights) {
+      elements.compute += tokens * moe.experts + routed * (held.ups * held.expert_inner + held.expert_width);
+    } else {
+      elements.compute += routed * held.ups * held.expert_inner;                             // before the activation
+      if (moe.permute == PermuteKind::plain) elements.compute += pairs * held.model.hidden;  // the experts' outputs
+    }
+  }
+  // Which experts each token goes to, and the gradient of the balancing loss.
+  void decision() {
+    const MoeDeck& moe = *held.model.moe;
+    elements.bytes += door_tokens() * moe.top_k * kChoice;
+    if (moe.balance.aux == 0 || moe.balance.scope == BalanceScopeKind::global_batch) return;
+    const std::int64_t scopes = moe.balance.scope == BalanceScopeKind::sequence ? sequences : 1;
+    elements.bytes += scopes * moe.experts * kDouble;
+  }
+  // Of this rank, once each token is on one.
+  std::int64_t door_tokens() const {
+    const bool sharded = held.deck.parallel.sequence_shard;
+    const std::int64_t parts = std::int64_t{held.dense.col} * (sharded ? 1 : held.dense.row);
+    return part(stream(), parts, held.here.col + (sharded ? 0 : held.dense.col * held.here.row)).size();
+  }
+  // Pairs that come to this rank's experts, where all experts get as many.
+  std::int64_t expert_rows() const {
+    const MoeDeck& moe = *held.model.moe;
+    const std::int64_t tokens = held.deck.batch.global / held.deck.batch.micro_batches *
+                                (takes_rows(held.model.kind) ? 1 : held.model.sequence);
+    const std::int64_t replicas = stage_shape(held.deck).moe.replica;
+    return (tokens * moe.top_k * held.local_experts + replicas * moe.experts - 1) / (replicas * moe.experts);
+  }
   void loss(std::int64_t outputs) {
     elements.compute += coordinate() * outputs;
     if (!for_weights && held.model.loss == LossKind::cross_entropy)
@@ -233,8 +298,12 @@ struct Kept {
     if (model.kind == ModelKind::mlp) {
       matrix(static_cast<std::size_t>(number));
     } else if (model.kind == ModelKind::residual) {
-      if (number > 0 || held.width != model.hidden) elements.compute += coordinate() * held.width;
-      elements.compute += 2 * coordinate() * held.inner;  // as feed_forward()
+      if (has_experts(model, number)) {
+        experts(number == 0);
+      } else {
+        if (number > 0 || held.width != model.hidden) elements.compute += coordinate() * held.width;
+        elements.compute += 2 * coordinate() * held.inner;  // as feed_forward()
+      }
       if (for_weights || number + 1 == model.layers) elements.compute += coordinate() * held.width;
       if (number + 1 == model.layers && !for_weights && model.loss == LossKind::cross_entropy) {
         elements.accumulate += 2 * coordinate();
@@ -249,7 +318,14 @@ struct Kept {
       norm();
       attention();
       norm();
-      if (!has_experts(model, number - 1)) feed_forward();
+      second_half(number - 1);
+    }
+  }
+  void second_half(std::int64_t layer) {
+    if (has_experts(held.model, layer)) {
+      experts(false);
+    } else {
+      feed_forward();
     }
   }
   // The input of a unit, of which a first one has none of its own; where it recomputes that is all it keeps.
@@ -274,14 +350,15 @@ struct Kept {
       }
     };
     sublayer("attention", [&] { attention(); });
-    sublayer("ffn", [&] {
-      if (!has_experts(held.model, number - 1)) feed_forward();
-    });
+    sublayer("ffn", [&] { second_half(number - 1); });
+    if (recomputes_sublayer(activations, "ffn") && has_experts(held.model, number - 1)) decision();
   }
   // Between forward and backward, by the deck's flags.
   void at_rest(std::int64_t number, Keeping keeping) {
     if (keeping == Keeping::recompute) {
       input(number);
+      const std::int64_t layer = number - first_layer_unit(held.model);
+      if (layer >= 0 && layer < layer_count(held.model) && has_experts(held.model, layer)) decision();
     } else if (is_block(held.model, number)) {
       block_at_rest(number);
     } else {

@@ -31,7 +31,8 @@ bool runs_again(const Deck& deck, std::int64_t unit, Keeping keeping);
 enum class KeptFor { backward, whole, weights, gradient };
 struct KeptElements {
   std::int64_t compute = 0;     // of the compute type: activations
-  std::int64_t accumulate = 0;  // of the accumulate type: statistics of norms, attention and the loss
+  std::int64_t accumulate = 0;  // of the accumulate type: statistics of norms, attention, routers and the loss
+  std::int64_t bytes = 0;       // of whole numbers and doubles, whatever the types: where tokens go
 };
 KeptElements kept_elements(const Deck& deck, const Coordinates& here, std::int64_t sequences, std::int64_t unit,
                            KeptFor what);

@@ -7,7 +7,6 @@
 #include "base/trace.hpp"
 #include "deck/derive.hpp"
 #include "kernels/vector.hpp"
-#include "layers/moe/moe.hpp"
 #include "model/units.hpp"
 
 namespace fourfold {
@@ -210,17 +209,15 @@ void Model<T>::scatter_gradients(int chunk) {
 }
 
 template <class T>
-std::vector<std::pair<Index, MoeCounts>> Model<T>::take_moe_counts() {
-  std::vector<std::pair<Index, MoeCounts>> counts;
+std::vector<std::pair<Index, MoeLayer<T>*>> Model<T>::expert_layers() const {
+  std::vector<std::pair<Index, MoeLayer<T>*>> layers;
   for (const Chunk& chunk : chunks_) {
     for (std::size_t i = 0; i < chunk.units.size(); ++i) {
-      MoeLayer<T>* experts = chunk.units[i]->experts();
-      if (experts == nullptr) continue;
       const Index layer = chunk.first_unit + static_cast<Index>(i) - first_layer_unit(deck_.model);
-      counts.emplace_back(layer, experts->take_counts());
+      if (MoeLayer<T>* experts = chunk.units[i]->experts()) layers.emplace_back(layer, experts);
     }
   }
-  return counts;
+  return layers;
 }
 
 template <class T>

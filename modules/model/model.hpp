@@ -10,7 +10,6 @@
 
 #include "comm/grid_comms.hpp"
 #include "deck/deck.hpp"
-#include "layers/moe/options.hpp"
 #include "layers/pass.hpp"
 #include "layers/unit.hpp"
 #include "layers/weight.hpp"
@@ -35,7 +34,7 @@ class Model {
  public:
   // Collective over the stage's ranks, and where embeddings are tied over two stages over both, only in what `comms`
   // already holds: makes no communicator. Parameters are allocated and initialised. `deck` must have passed the
-  // reader's checks and not_built_yet().
+  // reader's checks.
   Model(const Deck& deck, const GridComms& comms, Pool& pool, const StagePart& part);
   Model(const Deck& deck, const GridComms& comms, Pool& pool) : Model(deck, comms, pool, whole_model(deck.model)) {}
   ~Model();
@@ -67,8 +66,8 @@ class Model {
   void release_weights(int chunk);
   void scatter_gradients(int chunk);
 
-  // What the mixtures of experts of this stage saw in the training passes since the last call, by number of the block.
-  std::vector<std::pair<Index, MoeCounts>> take_moe_counts();
+  // The mixtures of experts of this stage, by number of their block.
+  std::vector<std::pair<Index, MoeLayer<T>*>> expert_layers() const;
 
   // --- a model in one chunk ---
 

@@ -64,11 +64,11 @@ class Session {
         traced_(comms.world(), trace_),
         loader_(open_loader(deck, comms.world())),
         trainer_(deck, comms, *loader_, pool, trace_),
-        saved_(trainer_.model().params(), &trainer_.optimizer(), comms),
+        saved_(trainer_.model(), &trainer_.optimizer(), comms),
         stop_(comms.world(), deck.run.folder),
         flops_per_token_(static_cast<double>(describe(deck.model).training_flops())) {
     if (deck.debug.record == 0) return;
-    record_.emplace(trainer_.model().params(), &trainer_.optimizer(), comms);
+    record_.emplace(trainer_.model(), &trainer_.optimizer(), comms);
     record_->add_gradients(trainer_.plan());
   }
 

@@ -13,6 +13,12 @@ namespace {
 
 constexpr std::size_t kSums = 5;  // of a layer, before its experts' pairs: tokens, dropped, entropy, aux, z
 
+double quotient(double a, double b) {
+  return b > 0 ? a / b : 0.0;
+}
+
+}  // namespace
+
 std::vector<std::int64_t> layers_with_experts(const ModelDeck& model) {
   std::vector<std::int64_t> layers;
   for (std::int64_t layer = 0; model.moe && layer < model.layers; ++layer) {
@@ -20,12 +26,6 @@ std::vector<std::int64_t> layers_with_experts(const ModelDeck& model) {
   }
   return layers;
 }
-
-double quotient(double a, double b) {
-  return b > 0 ? a / b : 0.0;
-}
-
-}  // namespace
 
 MoeReport moe_report(const Communicator& world, const ModelDeck& model,
                      const std::vector<std::pair<std::int64_t, MoeCounts>>& mine) {
@@ -49,7 +49,8 @@ MoeReport moe_report(const Communicator& world, const ModelDeck& model,
     const double pairs = std::accumulate(at + kSums, at + size, 0.0);
     const double most = *std::max_element(at + kSums, at + size);
     report.push_back({layers[i], at[3], at[4], quotient(at[1], pairs),
-                      quotient(most * static_cast<double>(experts), pairs), quotient(at[2], at[0])});
+                      quotient(most * static_cast<double>(experts), pairs), quotient(at[2], at[0]),
+                      std::vector<double>(at + kSums, at + size)});
   }
   return report;
 }

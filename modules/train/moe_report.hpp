@@ -12,15 +12,19 @@
 namespace fourfold {
 
 struct MoeLayerReport {
-  std::int64_t layer = 0;  // number of the block
-  double aux = 0, z = 0;   // the two losses, without their factors
-  double dropped = 0;      // share of the pairs of token and expert
-  double max_load = 0;     // of the experts' pairs, over the mean; dropped ones included
-  double entropy = 0;      // of the router's probabilities, nats, mean over tokens
+  std::int64_t layer = 0;     // number of the block
+  double aux = 0, z = 0;      // the two losses, without their factors
+  double dropped = 0;         // share of the pairs of token and expert
+  double max_load = 0;        // of the experts' pairs, over the mean; dropped ones included
+  double entropy = 0;         // of the router's probabilities, nats, mean over tokens
+  std::vector<double> pairs;  // by expert
 };
 
 // By number of the block; empty: there are none.
 using MoeReport = std::vector<MoeLayerReport>;
+
+// Numbers of the blocks with experts.
+std::vector<std::int64_t> layers_with_experts(const ModelDeck& model);
 
 // Collective over the world, on stages without experts too: what is summed has the size of the whole model's counts.
 // `mine`: of the layers of this rank's stage, by number of the block. The same result on all ranks.

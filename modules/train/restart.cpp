@@ -106,7 +106,7 @@ template <class T>
 checkpoint::Committed load_parameters(Model<T>& model, const Deck& deck, const GridComms& comms,
                                       const std::string& file) {
   const Communicator& world = comms.world();
-  const SavedTensors<T> parameters(model.params(), nullptr, comms);
+  const SavedTensors<T> parameters(model, nullptr, comms);
   checkpoint::LoadOptions options;
   options.skip = {"/optimizer"};
   checkpoint::Committed source;

@@ -1,12 +1,16 @@
 // Parameters and optimizer states as a checkpoint sees them: whole logical tensors, /params/NAME and
-// /optimizer/KIND/NAME.
+// /optimizer/KIND/NAME; and the biases of the choice of experts (model.moe.balance.bias_rate), which no gradient moves,
+// as /params/layers.N.moe.router.selection_bias.
 #pragma once
 
+#include <deque>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "checkpoint/checkpoint.hpp"
 #include "comm/grid_comms.hpp"
+#include "model/model.hpp"
 #include "optim/optimizer.hpp"
 #include "optim/tensor_sums.hpp"
 #include "tensor/param.hpp"
@@ -17,9 +21,9 @@ namespace fourfold {
 template <class T>
 class SavedTensors {
  public:
-  // Without an optimizer: parameters alone (load with {"/optimizer"} skipped). Keeps a reference to `params`.
+  // Without an optimizer: parameters alone (load with {"/optimizer"} skipped). Keeps a reference to `model`.
   // Collective over the grid: tensors of other stages are listed too, empty.
-  SavedTensors(ParamStore<T>& params, const Optimizer<T>* optimizer, const GridComms& comms);
+  SavedTensors(Model<T>& model, const Optimizer<T>* optimizer, const GridComms& comms);
   // Also the reduced gradients of the last step, /gradients/NAME, before clipping: a record to compare runs by. Each
   // rank has those of its part of the update.
   void add_gradients(const UpdatePlan& plan);
@@ -34,12 +38,14 @@ class SavedTensors {
   };
   // `copies`: the ranks with the same elements (nullptr: this one alone); each writes its part of them.
   void add_missing(const std::string& kind, checkpoint::ElementType type);
+  void add_selection_biases(const Coordinates& here);
   template <class E>
   void add(const std::string& name, const Shard& shard, bool owner, const Communicator* copies,
            kernels::Vector<E> values);
 
-  ParamStore<T>& params_;
-  std::vector<ModelTensor> missing_;  // here, of the model
+  Model<T>& model_;
+  std::vector<ModelTensor> missing_;        // here, of the model
+  std::deque<std::vector<double>> biases_;  // host copies; addresses stay
   std::vector<Copies> copies_;
   std::vector<checkpoint::NamedShard> shards_;
 };

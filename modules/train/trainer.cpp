@@ -1,5 +1,6 @@
 #include "train/trainer.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <exception>
 #include <string>
@@ -10,6 +11,7 @@
 #include "checkpoint/stage.hpp"
 #include "comm/agree.hpp"
 #include "comm/launch.hpp"
+#include "layers/moe/moe.hpp"
 #include "optim/rate.hpp"
 
 namespace fourfold {
@@ -103,7 +105,7 @@ StepReport Trainer<T>::step() {
     set_progress(report.step, "gradient norm");
     const PhaseScope scope(trace_, WorkPhase::norm, report.step);
     report.loss = global_loss(mine, targets);
-    report.moe = moe_report(comms_.world(), deck_.model, model_.take_moe_counts());
+    report.moe = moe_report(comms_.world(), deck_.model, counts_of_experts());
     norm = norm_.compute();
   }
   report.grad_norm = norm.norm;
@@ -122,6 +124,7 @@ StepReport Trainer<T>::step() {
     optimizer_.update(report.step, report.learning_rate, clip_factor(deck_.optimizer.clip, report.grad_norm));
     comms_.clock().compute(kNumberType<T>, 0, optimizer_.update_bytes());
     gather_values(plan_, model_.params(), deck_.optimizer.gather);
+    move_selection_biases(report.moe);
     Space().fence();
   }
   steps_done_ = report.step;
@@ -129,6 +132,24 @@ StepReport Trainer<T>::step() {
   report.tokens = deck_.batch.global * loader_.micro_batch_shape(0, 1, 0).tokens;
   report.seconds = watch.seconds();
   return report;
+}
+
+template <class T>
+std::vector<std::pair<std::int64_t, MoeCounts>> Trainer<T>::counts_of_experts() const {
+  std::vector<std::pair<std::int64_t, MoeCounts>> counts;
+  for (const auto& [layer, experts] : model_.expert_layers()) counts.emplace_back(layer, experts->take_counts());
+  return counts;
+}
+
+// By the loads of the whole step, the same on all ranks.
+template <class T>
+void Trainer<T>::move_selection_biases(const MoeReport& report) {
+  for (const auto& [layer, experts] : model_.expert_layers()) {
+    if (experts->options().balance.bias_rate == 0) return;
+    const auto of = std::find_if(report.begin(), report.end(),
+                                 [number = layer](const MoeLayerReport& entry) { return entry.layer == number; });
+    experts->update_selection_bias(of->pairs);
+  }
 }
 
 // Over all coordinates.

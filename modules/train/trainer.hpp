@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/trace.hpp"
 #include "comm/grid_comms.hpp"
@@ -67,6 +68,8 @@ class Trainer {
   MicroBatch<T> load(StepReport& report, std::int64_t index, Batch& batch) const;
   LossSum run_schedule(StepReport& report, double loss_scale);
   std::int64_t targets_of_step() const;
+  std::vector<std::pair<std::int64_t, MoeCounts>> counts_of_experts() const;  // of this step and rank
+  void move_selection_biases(const MoeReport& report);
   double global_loss(const LossSum& mine, std::int64_t targets) const;
 
   Deck deck_;

@@ -34,7 +34,6 @@ for figure in '^# parameters: [0-9,]+' '^# model FLOPs per token: [0-9,]+' '^# m
 done
 expect 0 '^  lr: 0?\.?[0-9.e-]+$' "$fourfold" check "$quickstart" optimizer.lr=1e-2
 expect 0 '^  steps: 70$' "$fourfold" check "$quickstart" run.steps=70
-expect 0 'train refuses this deck: model.moe' "$fourfold" check "$quickstart" 'model.moe={experts: 4}' --ranks 4
 for deck in "$inputs"/*.yaml; do
   expect 0 '^# parameters: ' "$fourfold" check "$deck"
   cp "$work/out" "$work/resolved.yaml" # of every kind of model

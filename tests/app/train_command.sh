@@ -151,7 +151,6 @@ refused() {
 }
 refused 2 'nowhere.yaml' train nowhere.yaml
 refused 2 'batch.global' train small.yaml batch.global=25
-refused 2 'model.moe: is not built yet' train small.yaml 'model.moe={experts: 4}'
 refused 2 'no.txt' train small.yaml 'data.train=[no.txt]'
 refused 2 'no validation data' eval small.yaml data.valid_fraction=0 eval.every=0
 refused 2 'is another model\|is of another model' eval small.yaml model.hidden=24

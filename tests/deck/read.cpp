@@ -213,22 +213,4 @@ TEST(Read, DamagedTextsNeverThrow) {
   EXPECT_GT(refused, texts / 2);
 }
 
-TEST(Read, NotBuiltYet) {
-  EXPECT_TRUE(not_built_yet(read_small({}).deck, "small.yaml").empty());
-  const std::vector<std::pair<std::string, std::string>> refused = {{"model.moe={experts: 4}", "model.moe"},
-                                                                    {"parallel.moe.expert=2", "parallel.moe"}};
-  for (const std::string argument : {"precision.compute=bf16", "parallel.stages=2", "parallel.schedule=zero_bubble",
-                                     "emulate.stage_times=[1,1,1]"}) {
-    EXPECT_TRUE(not_built_yet(read_small({argument}, 4).deck, "small.yaml").empty()) << argument;
-  }
-  for (const auto& [argument, path] : refused) {
-    const ReadResult result = read_small({argument}, 4);
-    ASSERT_TRUE(result.errors.empty()) << numbered_list(result.errors);
-    const std::vector<DeckError> errors = not_built_yet(result.deck, "small.yaml");
-    ASSERT_EQ(errors.size(), 1u) << argument;
-    EXPECT_EQ(errors[0].path, path);
-    EXPECT_EQ(errors[0].text().find("small.yaml: " + path + ": is not built yet"), 0u) << errors[0].text();
-  }
-}
-
 }  // namespace fourfold::test

@@ -104,7 +104,7 @@ std::string disagreement_without_row(test::Training<>& run) {
   model.forward(pass, kept);
   model.backward(pass, kept);
   Reducer<double>(run.deck, plan, run.comms, model.params()).reduce();
-  SavedTensors<double> saved(model.params(), nullptr, run.comms);
+  SavedTensors<double> saved(model, nullptr, run.comms);
   saved.add_gradients(plan);
   saved.to_host();
   return disagreement(1, saved.shards());

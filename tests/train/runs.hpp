@@ -70,7 +70,7 @@ struct Training {
   Pool pool{memory, shared_blocks(deck.comm.shared_memory)};
   Trace trace;
   Trainer<T> trainer{deck, comms, loader, pool, trace};
-  SavedTensors<T> saved{params(), &trainer.optimizer(), comms};
+  SavedTensors<T> saved{trainer.model(), &trainer.optimizer(), comms};
 };
 
 // The largest |a - b| over all tensors, divided by the largest magnitude in `a`: the tolerance of
