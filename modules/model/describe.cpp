@@ -281,17 +281,24 @@ MemoryPerRank memory_of_rank(const Deck& deck, const Coordinates& here) {
   return memory_of_rank(deck, here, whole_model(deck.model), activations);
 }
 
-// The first place on an axis has the longest parts, but for tokens under depth_splits: sequence.
-std::vector<Coordinates> fullest_places(const ParallelDeck& parallel) {
-  const bool tokens = parallel.depth_splits == DepthSplits::sequence;
+// The first place on an axis has the longest parts, but for tokens under depth_splits: sequence. The first rank is the
+// first place of both grids.
+std::vector<Coordinates> fullest_places(const Deck& deck) {
+  const ParallelDeck& parallel = deck.parallel;
   std::vector<Coordinates> places;
-  for (Coordinates here; here.depth < (tokens ? parallel.dense.depth : 1); ++here.depth) places.push_back(here);
+  if (parallel.depth_splits == DepthSplits::batch) return {Coordinates{}};
+  if (deck.model.moe) {
+    const ProcessGrid grid({stage_shape(deck)});
+    for (int rank = 0; rank < grid.ranks(); ++rank) places.push_back(grid.coordinates(rank));
+    return places;
+  }
+  for (Coordinates here; here.depth < parallel.dense.depth; ++here.depth) places.push_back(here);
   return places;
 }
 
 MemoryPerRank memory_per_rank(const Deck& deck) {
   MemoryPerRank most;
-  for (const Coordinates& here : fullest_places(deck.parallel)) {
+  for (const Coordinates& here : fullest_places(deck)) {
     const MemoryPerRank memory = memory_of_rank(deck, here);
     if (memory.total() > most.total()) most = memory;
   }

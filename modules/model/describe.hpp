@@ -37,7 +37,7 @@ std::int64_t activation_bytes(const Deck& deck, const Coordinates& here, std::in
 MemoryPerRank memory_of_rank(const Deck& deck, const Coordinates& here);
 MemoryPerRank memory_per_rank(const Deck& deck);  // of the rank that has most
 // The places in a stage's grid among which the one is that has most.
-std::vector<Coordinates> fullest_places(const ParallelDeck& parallel);
+std::vector<Coordinates> fullest_places(const Deck& deck);
 
 // Weights, moments and masters as whole logical tensors; without HDF5's own few kilobytes.
 std::int64_t checkpoint_bytes(const Deck& deck, const Graph& graph);

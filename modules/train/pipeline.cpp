@@ -171,7 +171,7 @@ std::vector<std::vector<Coordinates>> fullest_of_stages(const Deck& deck) {
   for (int stage = 0; stage < deck.parallel.stages; ++stage) {
     Coordinates here;
     here.stage = stage;
-    fullest.push_back(fullest_places(deck_of_place(deck, here).parallel));
+    fullest.push_back(fullest_places(deck_of_place(deck, here)));
     for (Coordinates& place : fullest.back()) place.stage = stage;
   }
   return fullest;

@@ -34,7 +34,10 @@ Deck example_deck() {
   deck.model.sequence = 256;
   deck.model.ffn = {FeedForwardKind::swiglu, 688};
   deck.model.tie_embeddings = true;
-  deck.model.moe = MoeDeck{2, 8, 2, 688};
+  deck.model.moe.emplace();
+  deck.model.moe->every = 2;
+  deck.model.moe->experts = 8;
+  deck.model.moe->hidden = 688;
   deck.data.train = {"corpus/gcide.txt"};
   deck.data.valid_fraction = 0.02;
   deck.batch = {32, 8, 2};

@@ -21,6 +21,15 @@ ModelDeck transformer(std::int64_t layers, std::int64_t hidden, std::int64_t hea
   return model;
 }
 
+MoeDeck experts(std::int64_t every, std::int64_t count, std::int64_t top_k, std::int64_t hidden) {
+  MoeDeck moe;
+  moe.every = every;
+  moe.experts = count;
+  moe.top_k = top_k;
+  moe.hidden = hidden;
+  return moe;
+}
+
 ModelDeck gpt2() {
   ModelDeck model = transformer(12, 768, 12, 12, 3072, 50257, 1024);
   model.ffn.kind = FeedForwardKind::gelu_tanh;
@@ -35,7 +44,7 @@ TEST(Describe, PublishedParameterCounts) {
   EXPECT_EQ(describe(gpt2()).parameters(), 124'439'808);                                               // GPT-2 small
   EXPECT_EQ(describe(transformer(32, 4096, 32, 32, 11008, 32000, 4096)).parameters(), 6'738'415'616);  // Llama 2 7B
   ModelDeck mixtral = transformer(32, 4096, 32, 8, 14336, 32000, 32768);
-  mixtral.moe = MoeDeck{1, 8, 2, 14336};
+  mixtral.moe = experts(1, 8, 2, 14336);
   EXPECT_EQ(describe(mixtral).parameters(), 46'702'792'704);  // Mixtral 8x7B
   ModelDeck qwen = transformer(24, 896, 14, 2, 4864, 151936, 32768);
   qwen.bias = BiasKind::qkv;
@@ -45,7 +54,7 @@ TEST(Describe, PublishedParameterCounts) {
 
 TEST(Describe, ActiveExpertsAndGroupedHeads) {
   ModelDeck model = transformer(2, 64, 4, 2, 128, 1000, 128);
-  model.moe = MoeDeck{1, 8, 2, 128};
+  model.moe = experts(1, 8, 2, 128);
   model.tie_embeddings = true;
   const Graph graph = describe(model);
   std::int64_t attention_layers = 0;
@@ -65,12 +74,12 @@ TEST(Describe, ActiveExpertsAndGroupedHeads) {
 
 TEST(Describe, ExpertsInEverySecondBlock) {
   ModelDeck model = transformer(4, 64, 4, 4, 128, 300, 32);
-  model.moe = MoeDeck{2, 8, 2, 128};
-  std::set<std::string> experts;
+  model.moe = experts(2, 8, 2, 128);
+  std::set<std::string> named;
   for (const LayerCost& layer : describe(model).layers) {
-    if (layer.kind == LayerKind::experts) experts.insert(layer.name);
+    if (layer.kind == LayerKind::experts) named.insert(layer.name);
   }
-  EXPECT_EQ(experts, (std::set<std::string>{"layers.1.moe", "layers.3.moe"}));
+  EXPECT_EQ(named, (std::set<std::string>{"layers.1.moe", "layers.3.moe"}));
 }
 
 TEST(Describe, Mlp) {
@@ -147,18 +156,18 @@ TEST(Memory, ActivationsByHand) {
 // Matrices of the dense layers, of the experts, and vectors, each by its own grid.
 TEST(Memory, ThreeClassesEachWithItsDivisor) {
   Deck deck = gpt2_deck(2);
-  deck.model.moe = MoeDeck{1, 8, 2, 3072};
+  deck.model.moe = experts(1, 8, 2, 3072);
   deck.parallel.dense = {1, 1, 2, 2};
   deck.parallel.moe = MoeShape{1, 4, 1, 1};
   const Graph graph = describe(deck.model);
   const std::int64_t width = 768, sequence = 1024, layers = 12, inner = 3072;
-  const std::int64_t experts = layers * 8 * (2 * width * inner + inner + width);
-  EXPECT_EQ(graph.sum(&LayerCost::expert_parameters), experts);
+  const std::int64_t in_experts = layers * 8 * (2 * width * inner + inner + width);
+  EXPECT_EQ(graph.sum(&LayerCost::expert_parameters), in_experts);
   // Vocabulary 50257 over two rows: 25129; positions and norms over col only; biases of q, k, v over row, of the output
   // over col; the router whole.
   const std::int64_t matrices = 25129 * (width / 2) + layers * (width * width + 8 * width);
   const std::int64_t vectors = sequence * width / 2 + layers * (4 * width / 2 + 3 * width / 2 + width / 2) + width;
-  EXPECT_EQ(memory_per_rank(deck).parameters, 4 * (matrices + experts / 4 + vectors));
+  EXPECT_EQ(memory_per_rank(deck).parameters, 4 * (matrices + in_experts / 4 + vectors));
 }
 
 // Matrices and vectors are groups of their own, each padded to whole parts.
