@@ -19,12 +19,14 @@
 #include "kernels/bias.hpp"
 #include "kernels/dropout.hpp"
 #include "kernels/embedding.hpp"
+#include "kernels/expert_rows.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/lanes.hpp"
 #include "kernels/loss.hpp"
 #include "kernels/norm.hpp"
 #include "kernels/permute.hpp"
 #include "kernels/rotary.hpp"
+#include "kernels/router.hpp"
 #include "kernels/update.hpp"
 #include "kernels/vector.hpp"
 
@@ -377,6 +379,48 @@ void streams(Index rows, Index width, const Report& report) {
               [&] { adamw_update<T>(space, grad.vector(), 1.0, options, moved, first.vector(), second.vector()); });
 }
 
+// Two choices a token: the rows of tokens on their way to 64 experts and back.
+template <class T>
+void expert_rows(Index rows, Index width, const Report& report) {
+  const Space space;
+  const Index k = 2, experts = 64, pairs = rows, tokens = rows / k;
+  const Array<T> x(tokens * width), moved(pairs * width), y(tokens * width);
+  const Array<Acc<T>> logits(tokens * experts), scores(tokens * experts), weights(pairs), dots(pairs), lse(tokens),
+      total(tokens);
+  const Array<std::int32_t> choice(pairs);
+  const Array<Index> place(experts), scratch(sort_pairs_scratch(pairs, experts)), position(pairs), order(pairs),
+      counts(experts);
+  const Vector<Index> places = place.vector();
+  const Matrix<Acc<T>> keys = logits.matrix(tokens, experts);
+  Kokkos::parallel_for(
+      "init", Range1(space, 0, experts), KOKKOS_LAMBDA(const Index e) { places(e) = e; });
+  Kokkos::parallel_for(
+      "init", Range1(space, 0, tokens), KOKKOS_LAMBDA(const Index t) {
+        for (Index e = 0; e < experts; ++e) keys(t, e) = static_cast<Acc<T>>((t * 131 + e * 71) % 997) * Acc<T>(0.004);
+      });
+  const auto choices = choice.matrix(tokens, k);
+  router_top_k<Acc<T>>(space, {}, keys, {}, choices);
+  sort_pairs(space, choice.vector(), places, scratch.vector(), position.vector(), order.vector(), counts.vector());
+  const auto in = x.matrix(tokens, width), out = y.matrix(tokens, width), all = moved.matrix(pairs, width);
+  const Matrix<const Index> at(position.data(), tokens, k);
+  const double both = static_cast<double>((tokens + pairs) * width) * sizeof(T);
+  const double table = static_cast<double>(tokens * experts) * sizeof(Acc<T>);
+  report.line("gather_pairs", both, [&] { gather_pairs<T>(space, in, k, {}, order.vector(), all); });
+  report.line("gather_pairs weighted", both,
+              [&] { gather_pairs<T>(space, in, k, weights.vector(), order.vector(), all); });
+  report.line("combine_pairs_forward", both,
+              [&] { combine_pairs_forward<T>(space, all, at, weights.vector(), {}, out); });
+  report.line("combine_pairs_backward", both,
+              [&] { combine_pairs_backward<T>(space, all, at, in, dots.matrix(tokens, k)); });
+  report.line("router_scores", 2 * table, [&] {
+    router_scores<Acc<T>>(space, Scores::softmax, keys, scores.matrix(tokens, experts), lse.vector(), total.vector());
+  });
+  report.line("router_top_k", table, [&] { router_top_k<Acc<T>>(space, {}, keys, {}, choices); });
+  report.line("sort_pairs", static_cast<double>(pairs) * (sizeof(std::int32_t) + 2 * sizeof(Index)), [&] {
+    sort_pairs(space, choice.vector(), places, scratch.vector(), position.vector(), order.vector(), counts.vector());
+  });
+}
+
 }  // namespace
 }  // namespace fourfold::kernels
 
@@ -392,9 +436,12 @@ int main(int argc, char** argv) {
   const Report report(static_cast<std::size_t>(rows * width) * sizeof(float), name);
   std::printf("--- fp32, %ld x %ld\n", static_cast<long>(rows), static_cast<long>(width));
   streams<float>(rows, width, report);
+  expert_rows<float>(rows, width, report);
   std::printf("--- fp64, %ld x %ld\n", static_cast<long>(rows / 2), static_cast<long>(width));
   streams<double>(rows / 2, width, report);
+  expert_rows<double>(rows / 2, width, report);
   std::printf("--- bf16, %ld x %ld\n", static_cast<long>(2 * rows), static_cast<long>(width));
   streams<bf16>(2 * rows, width, report);
+  expert_rows<bf16>(2 * rows, width, report);
   return 0;
 }

@@ -126,7 +126,7 @@ Tensor<T> Door<T>::out(const Plan& plan, const Tensor<T>& y, Phase phase) const 
   if (plan.gathered && row.size() > 1) {
     std::vector<std::int64_t> sizes;
     for (int r = 0; r < row.size(); ++r) {
-      const auto first = static_cast<std::size_t>(r * col.size());
+      const std::size_t first = static_cast<std::size_t>(r) * static_cast<std::size_t>(col.size());
       sizes.push_back((plan.runs[first + static_cast<std::size_t>(col.size())] - plan.runs[first]) * held);
     }
     const Tensor<T> all(context_.pool, MemoryTag::activations, plan.runs.back(), held);
@@ -143,7 +143,8 @@ Tensor<T> Door<T>::out(const Plan& plan, const Tensor<T>& y, Phase phase) const 
 // Rows of the run of col rank c beside this one.
 template <class T>
 Index Door<T>::run_size(const Plan& plan, int c) const {
-  const auto at = static_cast<std::size_t>(plan.run - context_.place(Axis::col) + c);
+  const int run = plan.run - context_.place(Axis::col) + c;
+  const auto at = static_cast<std::size_t>(run);
   return plan.runs[at + 1] - plan.runs[at];
 }
 
