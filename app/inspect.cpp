@@ -62,23 +62,79 @@ std::vector<std::string> state_folders(const std::string& path) {
   return {path};
 }
 
-void list(const Arguments& arguments) {
+// One checkpoint: a line a tensor. With --verify also what is in their values.
+ExitCode list_tensors(const Arguments& arguments, const checkpoint::StepPlace& place) {
+  const checkpoint::CommitRecord record = checkpoint::inspect_step(place.folder, place.step, arguments.verify);
+  std::printf("%s: step %lld of run %s, %zu tensors, %lld bytes%s\n", arguments.path.c_str(),
+              static_cast<long long>(record.step), record.run.c_str(), record.datasets.size(),
+              static_cast<long long>(record.bytes),
+              arguments.verify ? ", all bytes read and compared with their checksums" : "");
+  std::int64_t non_finite = 0, denormal = 0;
+  for (const checkpoint::DatasetRecord& dataset : record.datasets) {
+    std::string shape;
+    for (const std::int64_t extent : dataset.shape) shape += (shape.empty() ? "" : " x ") + std::to_string(extent);
+    std::string line = fmt::format("{:<60} {:<5} {:<20}", dataset.name, h5::element_name(dataset.type), shape);
+    if (arguments.verify) {
+      const checkpoint::Census census = checkpoint::census(place, dataset);
+      non_finite += census.non_finite;
+      denormal += census.denormal;
+      line += fmt::format(" largest {:.3e}", census.largest);
+      if (census.non_finite > 0) line += fmt::format(", {} not finite", census.non_finite);
+      if (census.denormal > 0) line += fmt::format(", {} denormal", census.denormal);
+    }
+    std::printf("%s\n", line.c_str());
+  }
+  if (arguments.verify) {
+    std::printf("%lld values are not finite, %lld are denormal\n", static_cast<long long>(non_finite),
+                static_cast<long long>(denormal));
+  }
+  return ExitCode::done;
+}
+
+// A run may write meanwhile: a step that its `keep` removes between two looks is no damage.
+std::optional<std::string> damage(const Arguments& arguments, const checkpoint::StepPlace& place,
+                                  checkpoint::CommitRecord& record) {
+  try {
+    record = checkpoint::inspect_step(place.folder, place.step, arguments.verify);
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+ExitCode list(const Arguments& arguments) {
+  if (const auto place = checkpoint::place_of(arguments.path)) return list_tensors(arguments, *place);
+  ExitCode code = ExitCode::done;
   for (const std::string& folder : state_folders(arguments.path)) {
     const std::vector<std::int64_t> steps = checkpoint::committed_steps(folder);
     std::printf("%s: %zu committed steps%s\n", folder.c_str(), steps.size(),
                 arguments.verify ? ", all bytes read and compared with their checksums" : "");
+    for (const std::int64_t step : checkpoint::uncommitted_steps(folder)) {
+      std::printf("%10lld  not committed: a save that goes on, or was interrupted\n", static_cast<long long>(step));
+    }
     if (steps.empty()) continue;
     std::printf("%10s  %8s  %16s  %16s  %s\n", "step", "tensors", "elements", "bytes", "run");
     for (const std::int64_t step : steps) {
-      const checkpoint::CommitRecord record = checkpoint::inspect_step(folder, step, arguments.verify);
+      const checkpoint::StepPlace place{folder, step};
+      checkpoint::CommitRecord record;
+      const std::optional<std::string> fault = damage(arguments, place, record);
+      const std::string rejected = checkpoint::rejection(place);
+      if (fault && rejected == "it is not committed") continue;
+      if (fault) {
+        std::printf("%10lld  damaged: %s\n", static_cast<long long>(step), fault->c_str());
+        code = ExitCode::storage;
+        continue;
+      }
       std::int64_t elements = 0;
       for (const checkpoint::DatasetRecord& dataset : record.datasets) {
         elements += dataset.bytes / h5::element_bytes(dataset.type);
       }
       std::printf("%10lld  %8zu  %16lld  %16lld  %s\n", static_cast<long long>(step), record.datasets.size(),
                   static_cast<long long>(elements), static_cast<long long>(record.bytes), record.run.c_str());
+      if (!rejected.empty()) std::printf("%10s  a restart passes it over: %s\n", "", rejected.c_str());
     }
   }
+  return code;
 }
 
 struct StepLine {
@@ -167,7 +223,26 @@ double tolerance_of(const Arguments& arguments) {
   return bound_of(h5::ElementType::fp32);
 }
 
+// Two files, of any steps: every tensor that differs at all.
+ExitCode compare_files(const Arguments& arguments, const checkpoint::StepPlace& a, const checkpoint::StepPlace& b) {
+  const checkpoint::StateDifferences differences = checkpoint::compare_states(a, b);
+  for (const std::string& line : differences.unlike) std::printf("%s\n", line.c_str());
+  const double tolerance = arguments.tolerance.value_or(0);
+  std::size_t beyond = 0;
+  for (const TensorDifference& tensor : differences.tensors) {
+    if (tensor.distance == 0) continue;
+    if (beyond == 0) std::printf("%-60s %12s  %s\n", "tensor", "largest", "over the largest of its kind");
+    std::printf("%-60s %12.3e  %.3e\n", tensor.name.c_str(), tensor.distance, tensor.relative());
+    if (tensor.relative() > tolerance) ++beyond;
+  }
+  std::printf("%zu tensors of both, %zu beyond %.1e; %zu in one alone or of other shapes or types\n",
+              differences.tensors.size(), beyond, tolerance, differences.unlike.size());
+  return beyond == 0 && differences.unlike.empty() ? ExitCode::done : ExitCode::error;
+}
+
 ExitCode compare(const Arguments& arguments) {
+  const auto file_a = checkpoint::place_of(arguments.path), file_b = checkpoint::place_of(*arguments.other);
+  if (file_a && file_b) return compare_files(arguments, *file_a, *file_b);
   const double tolerance = tolerance_of(arguments);
   Steps steps;
   std::vector<std::string> folders_a = state_folders(arguments.path), folders_b = state_folders(*arguments.other);
@@ -202,21 +277,21 @@ ExitCode compare(const Arguments& arguments) {
 
 Run inspect_command(CLI::App& line) {
   const auto arguments = std::make_shared<Arguments>();
-  line.add_option("PATH", arguments->path, "the folder of a run, or one with step_N.h5 files")->required();
+  line.add_option("PATH", arguments->path, "the folder of a run, one with step_N.h5 files, or such a file")->required();
   CLI::Option* verify =
       line.add_flag("--verify", arguments->verify, "read all bytes and compare them with their checksums");
   line.add_option("--compare", arguments->other,
-                  "another such folder: the first step and tensor beyond the bound; exit code 1 where there is one")
+                  "another such folder: the first step and tensor beyond the bound; another such file: all that "
+                  "differs; exit code 1 where there is something")
       ->excludes(verify);
   line.add_option("--tolerance", arguments->tolerance,
                   "largest |a - b| over the largest magnitude of the kind (gradients, weights, moments); "
-                  "without it 1e-11 for fp64, 1e-5 for fp32, 0.031 for bf16; 0: bit for bit")
+                  "without it 1e-11 for fp64, 1e-5 for fp32, 0.031 for bf16 (of two files 0); 0: bit for bit")
       ->check(not_negative);
   return [arguments]() -> int {
     if (is_further_copy()) return static_cast<int>(ExitCode::done);
     if (arguments->other) return static_cast<int>(compare(*arguments));
-    list(*arguments);
-    return static_cast<int>(ExitCode::done);
+    return static_cast<int>(list(*arguments));
   };
 }
 

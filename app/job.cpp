@@ -7,12 +7,14 @@
 #include "base/log.hpp"
 #include "base/memory_ledger.hpp"
 #include "comm/agree.hpp"
+#include "comm/cpu_check.hpp"
 #include "comm/launch.hpp"
 #include "deck/derive.hpp"
 #include "deck_file.hpp"
 #include "devices.hpp"
 #include "kernels/gemm.hpp"
 #include "train/pipeline.hpp"
+#include "train/watch_limits.hpp"
 
 namespace fourfold {
 
@@ -80,6 +82,14 @@ std::optional<Deck> deck_of_job(const Communicator& world, const DeckArguments& 
   return deck;
 }
 
+void watch(const Launch& launch, const Deck& deck) {
+  const std::string problem =
+      launch.watch({deck.run.folder + "/ranks",
+                    [limits = deck.watchdog](std::string_view phase) { return limit_of(limits, phase); }});
+  if (!problem.empty()) log_warn("no watchdog: " + problem);
+  if (deck.comm.check_calls) launch.check_calls();
+}
+
 }  // namespace
 
 int run_job(const DeckArguments& arguments, Purpose purpose,
@@ -102,6 +112,7 @@ int run_job(const DeckArguments& arguments, Purpose purpose,
 
     // 3. Kokkos, and as many threads for the product libraries: one, or where Kokkos has OpenMP what OMP_NUM_THREADS
     // says.
+    if (purpose == Purpose::train) watch(launch, *deck);
     const Devices devices(world);
     if (deck->emulate.description) {
       launch.emulate(*deck->emulate.description);
@@ -110,6 +121,7 @@ int run_job(const DeckArguments& arguments, Purpose purpose,
     }
     const auto kokkos = devices.start_kokkos();
     kernels::set_product_threads(Kokkos::DefaultHostExecutionSpace().concurrency());
+    check_cores(launch, Kokkos::DefaultHostExecutionSpace().concurrency());
     set_region_hooks(Devices::region_hooks());
 
     // 4. Memory and communicators.

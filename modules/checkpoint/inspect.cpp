@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <set>
@@ -10,6 +11,7 @@
 #include "base/error.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/folder.hpp"
+#include "checkpoint/posix.hpp"
 #include "h5/file.hpp"
 #include "h5/transfer.hpp"
 
@@ -136,6 +138,53 @@ std::vector<std::int64_t> committed_steps(const std::string& folder) {
   return steps_with(folder, ".commit");
 }
 
+std::vector<std::int64_t> uncommitted_steps(const std::string& folder) {
+  std::vector<std::int64_t> steps = steps_with(folder, ".h5.tmp");
+  for (const std::int64_t step : steps_with(folder, ".h5")) {
+    if (!file_size(StepFiles(folder, step).commit)) steps.push_back(step);
+  }
+  std::sort(steps.begin(), steps.end());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  return steps;
+}
+
+std::optional<StepPlace> place_of(const std::string& file) {
+  const std::filesystem::path path(file);
+  const auto step = step_named(path.filename().string(), ".h5");
+  if (!step) return std::nullopt;
+  return StepPlace{path.has_parent_path() ? path.parent_path().string() : ".", *step};
+}
+
+std::string rejection(const StepPlace& place) {
+  const StepFiles files(place.folder, place.step);
+  if (!file_size(files.commit)) return "it is not committed";
+  return file_size(files.rejected) ? read_file(files.rejected) : "";
+}
+
+Census census(const StepPlace& place, const DatasetRecord& dataset) {
+  const h5::File file = h5::File::open_serial(StepFiles(place.folder, place.step).data);
+  const h5::Dataset stored = file.dataset(dataset.name);
+  const Shard all = whole_shard(dataset.shape);
+  Blocks blocks(stored, all);
+  const double smallest = dataset.type == h5::ElementType::fp64 ? std::numeric_limits<double>::min()
+                                                                : double{std::numeric_limits<float>::min()};
+  Census found;
+  for (std::int64_t begin = 0; begin < all.size(); begin += kChunkElements) {
+    const Range block{begin, std::min(begin + kChunkElements, all.size())};
+    const unsigned char* data = blocks.read(block);
+    for (std::int64_t i = 0; i < block.size(); ++i) {
+      const double magnitude = std::abs(element(data, dataset.type, i));
+      if (!std::isfinite(magnitude)) {
+        ++found.non_finite;
+        continue;
+      }
+      found.largest = std::max(found.largest, magnitude);
+      if (magnitude > 0 && magnitude < smallest) ++found.denormal;
+    }
+  }
+  return found;
+}
+
 CommitRecord inspect_step(const std::string& folder, std::int64_t step, bool contents) {
   CommitRecord record = named_record(folder, step);
   if (contents) verify_contents(StepFiles(folder, step).data, record);
@@ -145,6 +194,63 @@ CommitRecord inspect_step(const std::string& folder, std::int64_t step, bool con
 double TensorDifference::relative() const {
   if (distance == 0) return 0;
   return largest_kind > 0 ? distance / largest_kind : std::numeric_limits<double>::infinity();
+}
+
+namespace {
+
+std::string shape_text(const DatasetRecord& record) {
+  std::string text(h5::element_name(record.type));
+  for (std::size_t dim = 0; dim < record.shape.size(); ++dim)
+    text += (dim == 0 ? " " : " x ") + std::to_string(record.shape[dim]);
+  return text;
+}
+
+// Of the tensors that both records have alike.
+std::vector<TensorDifference> distances(const StepPlace& a, const StepPlace& b,
+                                        const std::map<std::string, DatasetRecord>& in_a,
+                                        const std::map<std::string, DatasetRecord>& in_b) {
+  const h5::File file_a = h5::File::open_serial(StepFiles(a.folder, a.step).data);
+  const h5::File file_b = h5::File::open_serial(StepFiles(b.folder, b.step).data);
+  std::vector<TensorDifference> differences;
+  std::map<std::string, double> largest;
+  for (const auto& [name, record] : in_a) {
+    const auto found = in_b.find(name);
+    if (found == in_b.end() || found->second.shape != record.shape || found->second.type != record.type) continue;
+    const Extremes extremes = compare_dataset(file_a, file_b, record);
+    differences.push_back({name, extremes.distance, 0});
+    double& most = largest[kind_of(name)];
+    most = std::max(most, extremes.largest);
+  }
+  for (TensorDifference& difference : differences) difference.largest_kind = largest[kind_of(difference.name)];
+  // What a step makes first comes first.
+  const auto place = [](const std::string& name) {
+    return name.starts_with("/gradients/") ? 0 : name.starts_with("/params/") ? 1 : 2;
+  };
+  std::stable_sort(differences.begin(), differences.end(),
+                   [&](const auto& x, const auto& y) { return place(x.name) < place(y.name); });
+  return differences;
+}
+
+}  // namespace
+
+StateDifferences compare_states(const StepPlace& a, const StepPlace& b) {
+  const auto in_a = by_name(named_record(a.folder, a.step)), in_b = by_name(named_record(b.folder, b.step));
+  StateDifferences differences;
+  for (const auto& [name, record] : in_a) {
+    const auto found = in_b.find(name);
+    if (found == in_b.end()) {
+      differences.unlike.push_back("only in the first: " + name + " (" + shape_text(record) + ")");
+    } else if (shape_text(found->second) != shape_text(record)) {
+      differences.unlike.push_back(name + " is " + shape_text(record) + " in the first, " + shape_text(found->second) +
+                                   " in the second");
+    }
+  }
+  for (const auto& [name, record] : in_b) {
+    if (!in_a.contains(name))
+      differences.unlike.push_back("only in the second: " + name + " (" + shape_text(record) + ")");
+  }
+  differences.tensors = distances(a, b, in_a, in_b);
+  return differences;
 }
 
 std::vector<TensorDifference> compare_steps(const std::string& folder_a, const std::string& folder_b,
@@ -164,9 +270,6 @@ std::vector<TensorDifference> compare_steps(const std::string& folder_a, const s
   require_in(in_a, in_b, kinds_b, path_b);
   require_in(in_b, in_a, kinds_a, path_a);
 
-  const h5::File a = h5::File::open_serial(path_a), b = h5::File::open_serial(path_b);
-  std::vector<TensorDifference> differences;
-  std::map<std::string, double> largest;
   for (const auto& [name, record] : in_a) {
     const auto found = in_b.find(name);
     if (found == in_b.end()) continue;
@@ -179,19 +282,8 @@ std::vector<TensorDifference> compare_steps(const std::string& folder_a, const s
                                     std::string(h5::element_name(found->second.type)) + " in " + path_b +
                                     ": runs of one precision.compute can be compared");
     }
-    const Extremes extremes = compare_dataset(a, b, record);
-    differences.push_back({name, extremes.distance, 0});
-    double& most = largest[kind_of(name)];
-    most = std::max(most, extremes.largest);
   }
-  for (TensorDifference& difference : differences) difference.largest_kind = largest[kind_of(difference.name)];
-  // What a step makes first comes first.
-  const auto place = [](const std::string& name) {
-    return name.starts_with("/gradients/") ? 0 : name.starts_with("/params/") ? 1 : 2;
-  };
-  std::stable_sort(differences.begin(), differences.end(),
-                   [&](const auto& x, const auto& y) { return place(x.name) < place(y.name); });
-  return differences;
+  return distances({folder_a, step}, {folder_b, step}, in_a, in_b);
 }
 
 }  // namespace fourfold::checkpoint

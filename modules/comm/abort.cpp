@@ -13,6 +13,7 @@
 #include <exception>
 #include <new>
 
+#include "comm/call_ring.hpp"
 #include "comm/launch.hpp"
 
 namespace fourfold {
@@ -54,6 +55,7 @@ std::int64_t own_rank = -1;
 char own_host[256] = "?";
 std::atomic<std::int64_t> own_step{-1};
 char own_phase[64] = "start";
+CallRing* ring = nullptr;  // of the thread that calls MPI alone
 alignas(16) char signal_stack[1 << 16];
 
 void write_line(std::string_view message) noexcept {
@@ -173,6 +175,11 @@ void abort_job_quietly(ExitCode code) noexcept {
 void set_progress(std::int64_t step, const char* phase) {
   own_step = step;
   std::strncpy(own_phase, phase, sizeof own_phase - 1);
+  if (ring != nullptr) ring->enter(step, phase);
+}
+
+void tell_progress(CallRing* new_ring) {
+  ring = new_ring;
 }
 
 }  // namespace fourfold

@@ -9,9 +9,13 @@
 
 namespace fourfold {
 
+class CallRing;  // comm/call_ring.hpp
+
 // Installs the handlers of std::terminate, of operator new, of SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT, and of
 // exit(): from now until end_abort_path() an exit in mid-run ends the job non-zero.
 void begin_abort_path(int rank, const std::string& host);
+// set_progress tells it too from now on; null: no more.
+void tell_progress(CallRing* ring);
 // MPI has ended, or is ended by the caller.
 void end_abort_path();
 

@@ -8,20 +8,25 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "comm/call_ring.hpp"
 #include "comm/comm_state.hpp"
 #include "comm/mpi_check.hpp"
 
 namespace fourfold {
 
-Call::Call(const Communicator& group, Operation operation, Phase phase, int peer)
+Call::Call(const Communicator& group, Operation operation, const CallSite& site, int peer)
     : handle_(group.handle_),
       device_(group.device_),
       state_(group.state_),
-      key_{operation, group.name(), phase},
+      key_{operation, group.name(), site.phase},
       rank_(group.rank()),
       size_(group.size()),
       peer_(peer),
       between_nodes_(peer < 0 ? group.between_nodes() : group.node_of(peer) != group.node_of(rank_)),
+      site_(site),
+      group_id_(group.id_),
+      world_ranks_(group.world_ranks_),
+      peer_in_world_(peer < 0 ? -1 : group.world_rank_of(peer)),
       start_ns_(state_->trace->on() ? now_ns() : 0) {}
 
 CommLedger& Call::ledger() const {
@@ -110,7 +115,20 @@ void Call::trace(std::int64_t start_ns, bool in_flight) const {
   state_->trace->record(std::move(event));
 }
 
+void Call::note(std::int64_t elements, std::int64_t element_size) {
+  if (state_->ring == nullptr) return;
+  ticket_ = state_->ring->begin(
+      {group_id_, key_.group, size_, key_.operation, elements, element_size, site_, peer_in_world_});
+  waits(true);
+}
+
+void Call::waits(bool begins) const {
+  if (state_->ring != nullptr) state_->ring->wait_for(begins ? ticket_ : 0);
+}
+
 void Call::record(const Given& given) {
+  note(given.elements, given.element_size);
+  if (state_->check_calls) compare_with_members(given.elements, given.element_size);
   sent_bytes_ = given.ring_elements * given.element_size;
   state_->ledger.record(key_, given.elements, given.element_size, given.ring_elements, given.messages, between_nodes_);
   if (!state_->clock.counts(key_.phase)) return;
@@ -121,6 +139,7 @@ void Call::record(const Given& given) {
 }
 
 void Call::record_message(std::int64_t elements, std::int64_t element_size, int tag) {
+  note(elements, element_size);
   const bool sends = key_.operation == Operation::send;
   const std::int64_t sent = sends ? elements : 0;
   sent_bytes_ = sent * element_size;
@@ -159,6 +178,7 @@ void Call::complete(MPI_Request& request, MPI_Status& status) const {
 
 void Call::finish() {
   wait();
+  if (state_->ring != nullptr) state_->ring->end(ticket_);
   if (state_->trace->on()) trace(start_ns_, true);
   if (virtual_ == nullptr) return;
   state_->ledger.add_virtual(key_, state_->channels.wait(*virtual_));

@@ -51,11 +51,14 @@ inline MPI_Datatype mpi_type<std::byte>() {
 
 class Call {
  public:
-  // Adds the time of its life to the call's exposed seconds, and to the trace.
+  // Adds the time of its life to the call's exposed seconds, and to the trace; meanwhile this rank waits for the call.
   class Timed {
    public:
-    explicit Timed(Call& call) : call_(call) {}
-    ~Timed() { call_.exposed(watch_.seconds()); }
+    explicit Timed(Call& call) : call_(call) { call_.waits(true); }
+    ~Timed() {
+      call_.waits(false);
+      call_.exposed(watch_.seconds());
+    }
     Timed(const Timed&) = delete;
     Timed& operator=(const Timed&) = delete;
 
@@ -65,7 +68,7 @@ class Call {
   };
 
   // `peer`: the other rank of a message.
-  Call(const Communicator& group, Operation operation, Phase phase, int peer = -1);
+  Call(const Communicator& group, Operation operation, const CallSite& site, int peer = -1);
 
   MPI_Comm comm() const { return handle_->comm; }
   int rank() const { return rank_; }
@@ -97,7 +100,8 @@ class Call {
     if (count > 0) copy_bytes(group, from, to, count * static_cast<std::int64_t>(sizeof(T)));
   }
 
-  // A collective, in the ledger and on the virtual clock.
+  // A collective, in the ledger, the ring of calls and on the virtual clock; compared with the other members' where the
+  // launch checks calls. Errors: Error (one rank) where they differ.
   struct Given {
     std::int64_t elements, element_size, ring_elements;
     std::int64_t largest;   // ring_elements if all parts were as large as the largest one
@@ -164,6 +168,10 @@ class Call {
   static void copy_bytes(const Communicator& group, const void* from, void* to, std::int64_t bytes);
   void complete(MPI_Request& request, MPI_Status& status) const;
   void wait_for_device();
+  // Here is where the call begins, in the ring.
+  void note(std::int64_t elements, std::int64_t element_size);
+  void waits(bool begins) const;
+  void compare_with_members(std::int64_t elements, std::int64_t element_size);
   void exposed(double seconds) const;
   void trace(std::int64_t start_ns, bool in_flight) const;
   std::shared_ptr<VirtualOperation> virtual_operation(VirtualOperation::Kind kind) const;
@@ -175,6 +183,11 @@ class Call {
   CommKey key_;
   int rank_, size_, peer_;
   bool between_nodes_;
+  CallSite site_;
+  std::uint64_t group_id_;
+  const std::vector<int>& world_ranks_;
+  int peer_in_world_;
+  std::int64_t ticket_ = 0;    // in the ring of calls
   std::int64_t start_ns_ = 0;  // where there is a trace
   std::int64_t sent_bytes_ = 0;
   std::shared_ptr<VirtualOperation> virtual_;  // where the clock counts this call

@@ -24,7 +24,7 @@ Pending waits_for(const std::shared_ptr<Call>& call) {
 
 template <class T>
 Pending start_all_gather(const Communicator& group, std::span<const T> mine, std::span<T> all,
-                         std::span<const std::int64_t> sizes, Phase phase) {
+                         std::span<const std::int64_t> sizes, CallSite site) {
   const auto rank = static_cast<std::size_t>(group.rank());
   FOURFOLD_ASSERT(std::ssize(sizes) == group.size(), "one size a rank");
   FOURFOLD_ASSERT(sizes[rank] == std::ssize(mine), "own part as long as its size");
@@ -39,9 +39,9 @@ Pending start_all_gather(const Communicator& group, std::span<const T> mine, std
     const auto begin = static_cast<std::size_t>(offsets_of(sizes)[rank]);
     copy->fetch(mine, begin);
     const std::span<const T> own = copy->span().subspan(begin, mine.size());
-    return then_give(start_all_gather<T>(group, own, copy->span(), sizes, phase), copy, all);
+    return then_give(start_all_gather<T>(group, own, copy->span(), sizes, site), copy, all);
   }
-  auto call = std::make_shared<Call>(group, Operation::all_gather, phase);
+  auto call = std::make_shared<Call>(group, Operation::all_gather, site);
   const Call::Timed timed(*call);
   call->record({.elements = total,
                 .element_size = sizeof(T),
@@ -78,23 +78,23 @@ Pending start_all_gather(const Communicator& group, std::span<const T> mine, std
 
 template <class T>
 void all_gather(const Communicator& group, std::span<const T> mine, std::span<T> all,
-                std::span<const std::int64_t> sizes, Phase phase) {
-  start_all_gather(group, mine, all, sizes, phase).wait();
+                std::span<const std::int64_t> sizes, CallSite site) {
+  start_all_gather(group, mine, all, sizes, site).wait();
 }
 
 template <class T>
-void broadcast(const Communicator& group, std::span<T> data, int root, Phase phase) {
+void broadcast(const Communicator& group, std::span<T> data, int root, CallSite site) {
   FOURFOLD_ASSERT(root >= 0 && root < group.size(), "the root is a rank of the group");
   if (group.size() == 1) return;
   if (Call::needs_staging(group, data.data())) {
     const HostCopy<T> copy(group, data.size());
     if (group.rank() == root) copy.fetch(data);
-    broadcast<T>(group, copy.span(), root, phase);
+    broadcast<T>(group, copy.span(), root, site);
     if (group.rank() != root) copy.give(data);
     return;
   }
   const auto count = static_cast<std::int64_t>(data.size());
-  auto call = std::make_shared<Call>(group, Operation::broadcast, phase);
+  auto call = std::make_shared<Call>(group, Operation::broadcast, site);
   const Call::Timed timed(*call);
   const bool last = (group.rank() + 1) % group.size() == root;
   call->record({.elements = count,
@@ -120,7 +120,7 @@ void broadcast(const Communicator& group, std::span<T> data, int root, Phase pha
 
 template <class T>
 void all_to_all(const Communicator& group, std::span<const T> send, std::span<const std::int64_t> send_sizes,
-                std::span<T> receive, std::span<const std::int64_t> receive_sizes, Phase phase) {
+                std::span<T> receive, std::span<const std::int64_t> receive_sizes, CallSite site) {
   const int size = group.size();
   const auto rank = static_cast<std::size_t>(group.rank());
   FOURFOLD_ASSERT(std::ssize(send_sizes) == size && std::ssize(receive_sizes) == size, "one size a rank");
@@ -136,11 +136,11 @@ void all_to_all(const Communicator& group, std::span<const T> send, std::span<co
     const HostCopy<T> sent(group, send.size());
     const HostCopy<T> received(group, receive.size());
     sent.fetch(send);
-    all_to_all<T>(group, sent.span(), send_sizes, received.span(), receive_sizes, phase);
+    all_to_all<T>(group, sent.span(), send_sizes, received.span(), receive_sizes, site);
     received.give(receive);
     return;
   }
-  Call call(group, Operation::all_to_all, phase);
+  Call call(group, Operation::all_to_all, site);
   const Call::Timed timed(call);
   const std::int64_t sent = total_of(send_sizes) - send_sizes[rank];
   call.record({.elements = total_of(send_sizes),
@@ -184,15 +184,15 @@ void all_to_all(const Communicator& group, std::span<const T> send, std::span<co
 }
 
 template <class T>
-Pending start_send(const Communicator& group, std::span<const T> data, int to, int tag, Phase phase, SendMode mode) {
+Pending start_send(const Communicator& group, std::span<const T> data, int to, int tag, CallSite site, SendMode mode) {
   FOURFOLD_ASSERT(to >= 0 && to < group.size() && to != group.rank(), "a message goes to another rank of the group");
   FOURFOLD_ASSERT(tag >= 0 && tag < kTagLimit, "tags are below 2^15");
   if (Call::message_needs_staging(group, data.data())) {
     auto copy = std::make_shared<HostCopy<T>>(group, data.size());
     copy->fetch(data);
-    return then_give(start_send<T>(group, copy->span(), to, tag, phase), copy, std::span<T>());
+    return then_give(start_send<T>(group, copy->span(), to, tag, site), copy, std::span<T>());
   }
-  auto call = std::make_shared<Call>(group, Operation::send, phase, to);
+  auto call = std::make_shared<Call>(group, Operation::send, site, to);
   const Call::Timed timed(*call);
   call->record_message(std::ssize(data), sizeof(T), tag);
   call->send(data, to, tag, mode == SendMode::synchronous ? MPI_Issend : MPI_Isend);
@@ -200,24 +200,24 @@ Pending start_send(const Communicator& group, std::span<const T> data, int to, i
 }
 
 template <class T>
-Pending start_receive(const Communicator& group, std::span<T> data, int from, int tag, Phase phase) {
+Pending start_receive(const Communicator& group, std::span<T> data, int from, int tag, CallSite site) {
   FOURFOLD_ASSERT(from >= 0 && from < group.size() && from != group.rank(),
                   "a message comes from another rank of the group");
   FOURFOLD_ASSERT(tag >= 0 && tag < kTagLimit, "tags are below 2^15");
   if (Call::message_needs_staging(group, data.data())) {
     auto copy = std::make_shared<HostCopy<T>>(group, data.size());
-    return then_give(start_receive<T>(group, copy->span(), from, tag, phase), copy, data);
+    return then_give(start_receive<T>(group, copy->span(), from, tag, site), copy, data);
   }
-  auto call = std::make_shared<Call>(group, Operation::receive, phase, from);
+  auto call = std::make_shared<Call>(group, Operation::receive, site, from);
   const Call::Timed timed(*call);
   call->record_message(std::ssize(data), sizeof(T), tag);
   call->receive(data, from, tag);
   return waits_for(call);
 }
 
-void barrier(const Communicator& group, Phase phase) {
+void barrier(const Communicator& group, CallSite site) {
   if (group.size() == 1) return;
-  Call call(group, Operation::barrier, phase);
+  Call call(group, Operation::barrier, site);
   const Call::Timed timed(call);
   call.record({.elements = 0, .element_size = 1, .ring_elements = 0, .largest = 0, .messages = group.size() - 1});
   call.post([&](MPI_Request* request) { return MPI_Ibarrier(call.comm(), request); });
@@ -226,14 +226,14 @@ void barrier(const Communicator& group, Phase phase) {
 
 #define FOURFOLD_MOVEMENTS(T)                                                                                       \
   template Pending start_all_gather<T>(const Communicator&, std::span<const T>, std::span<T>,                       \
-                                       std::span<const std::int64_t>, Phase);                                       \
+                                       std::span<const std::int64_t>, CallSite);                                    \
   template void all_gather<T>(const Communicator&, std::span<const T>, std::span<T>, std::span<const std::int64_t>, \
-                              Phase);                                                                               \
-  template void broadcast<T>(const Communicator&, std::span<T>, int, Phase);                                        \
+                              CallSite);                                                                            \
+  template void broadcast<T>(const Communicator&, std::span<T>, int, CallSite);                                     \
   template void all_to_all<T>(const Communicator&, std::span<const T>, std::span<const std::int64_t>, std::span<T>, \
-                              std::span<const std::int64_t>, Phase);                                                \
-  template Pending start_send<T>(const Communicator&, std::span<const T>, int, int, Phase, SendMode);               \
-  template Pending start_receive<T>(const Communicator&, std::span<T>, int, int, Phase);
+                              std::span<const std::int64_t>, CallSite);                                             \
+  template Pending start_send<T>(const Communicator&, std::span<const T>, int, int, CallSite, SendMode);            \
+  template Pending start_receive<T>(const Communicator&, std::span<T>, int, int, CallSite);
 FOURFOLD_MOVEMENTS(float)
 FOURFOLD_MOVEMENTS(double)
 FOURFOLD_MOVEMENTS(std::int32_t)

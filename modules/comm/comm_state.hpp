@@ -15,6 +15,7 @@
 
 namespace fourfold {
 
+class CallRing;         // comm/call_ring.hpp
 class SharedOperation;  // comm/shared_group.hpp
 
 struct CommState {
@@ -31,6 +32,8 @@ struct CommState {
   std::vector<SharedMemory::Block> free_slots;  // of groups that are gone
   std::int64_t next_shared = 1;                 // above all numbers in these
   std::vector<std::shared_ptr<SharedOperation>> under_way;
+  CallRing* ring = nullptr;  // where every operation leaves its place; null: nowhere
+  bool check_calls = false;  // members compare what they are about to do
   Trace no_trace;
   Trace* trace = &no_trace;
   // Largest number of bytes given to one MPI call, whose counts are 32-bit. Tests lower it.

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "comm/agree.hpp"
+#include "comm/call_ring.hpp"
 #include "comm/comm_state.hpp"
 #include "comm/device.hpp"
 #include "comm/mpi_check.hpp"
@@ -64,22 +66,40 @@ std::vector<int> nodes_of(const Communicator& parent, const std::vector<int>& ra
   return nodes;
 }
 
+std::vector<int> world_ranks_of(const Communicator& parent, const std::vector<int>& ranks) {
+  std::vector<int> members;
+  members.reserve(ranks.size());
+  for (const int rank : ranks) members.push_back(parent.world_rank_of(rank));
+  return members;
+}
+
+std::uint64_t id_of(const std::string& name, const std::vector<int>& members) {
+  return hash_bytes(name) * 31 +
+         hash_bytes({reinterpret_cast<const char*>(members.data()), members.size() * sizeof(int)});
+}
+
 }  // namespace
 
 // Not moved on: the handle is made with the name too, and arguments are evaluated in any order.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
 Communicator::Communicator(const Communicator& parent, const std::vector<int>& ranks, std::string name)
-    : Communicator(make_handle(parent, ranks, name), name, nodes_of(parent, ranks), parent.state_) {
+    : Communicator(make_handle(parent, ranks, name), name, nodes_of(parent, ranks), world_ranks_of(parent, ranks),
+                   parent.state_) {
   make_device_group();
   make_shared_group();
 }
 
 Communicator::Communicator(std::shared_ptr<const MpiHandle> handle, std::string name, std::vector<int> nodes,
-                           CommState* state)
-    : handle_(std::move(handle)), name_(std::move(name)), state_(state) {
+                           std::vector<int> world_ranks, CommState* state)
+    : handle_(std::move(handle)),
+      name_(std::move(name)),
+      world_ranks_(std::move(world_ranks)),
+      id_(id_of(name_, world_ranks_)),
+      state_(state) {
   check_mpi(MPI_Comm_rank(handle_->comm, &rank_), "MPI_Comm_rank", name_, -1, -1);
   check_mpi(MPI_Comm_size(handle_->comm, &size_), "MPI_Comm_size", name_, -1, -1);
   set_nodes(std::move(nodes));
+  if (state_->ring != nullptr) state_->ring->join(id_, name_, size_);
 }
 
 // For the launch's device; collective over the members.
@@ -111,6 +131,8 @@ Communicator::Communicator(Communicator&& other) noexcept
       size_(std::exchange(other.size_, 0)),
       name_(std::move(other.name_)),
       nodes_(std::move(other.nodes_)),
+      world_ranks_(std::move(other.world_ranks_)),
+      id_(std::exchange(other.id_, 0)),
       between_nodes_(std::exchange(other.between_nodes_, false)),
       state_(std::exchange(other.state_, nullptr)) {}
 
@@ -123,6 +145,8 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
     size_ = std::exchange(other.size_, 0);
     name_ = std::move(other.name_);
     nodes_ = std::move(other.nodes_);
+    world_ranks_ = std::move(other.world_ranks_);
+    id_ = std::exchange(other.id_, 0);
     between_nodes_ = std::exchange(other.between_nodes_, false);
     state_ = std::exchange(other.state_, nullptr);
   }
@@ -148,7 +172,7 @@ void Communicator::set_trace(Trace* trace) const {
 }
 
 Communicator Communicator::alias(std::string name) const {
-  Communicator other(handle_, std::move(name), nodes_, state_);
+  Communicator other(handle_, std::move(name), nodes_, world_ranks_, state_);
   other.device_ = device_;
   other.shared_ = shared_;
   return other;

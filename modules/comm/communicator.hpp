@@ -2,6 +2,7 @@
 // Everyone else takes `const Communicator&`. MPI itself shows only in comm/mpi_handle.hpp (for HDF5).
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,14 +41,16 @@ class Communicator {
   const MpiHandle& handle() const { return *handle_; }
   int node_of(int rank) const { return nodes_[static_cast<std::size_t>(rank)]; }  // nodes are numbered over the world
   bool between_nodes() const { return between_nodes_; }                           // members on more than one node
+  int world_rank_of(int rank) const { return world_ranks_[static_cast<std::size_t>(rank)]; }
 
  private:
   friend class Launch;
   friend class GridComms;
   friend class Call;         // comm/call.hpp
   friend class SharedGroup;  // comm/shared_group.hpp
-  // `nodes[r]`: node of member r.
-  Communicator(std::shared_ptr<const MpiHandle> handle, std::string name, std::vector<int> nodes, CommState* state);
+  // `nodes[r]`, `world_ranks[r]`: of member r.
+  Communicator(std::shared_ptr<const MpiHandle> handle, std::string name, std::vector<int> nodes,
+               std::vector<int> world_ranks, CommState* state);
   void set_nodes(std::vector<int> nodes);
   void make_device_group();
   void make_shared_group();
@@ -60,7 +63,8 @@ class Communicator {
   int rank_ = 0;
   int size_ = 1;
   std::string name_;
-  std::vector<int> nodes_;
+  std::vector<int> nodes_, world_ranks_;
+  std::uint64_t id_ = 0;  // the same on all members, of this name and these members alone
   bool between_nodes_ = false;
   CommState* state_ = nullptr;
 };

@@ -9,7 +9,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <new>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -157,11 +159,13 @@ Launch::Launch(int* argc, char*** argv) {
   state_ = std::make_unique<CommState>();
   const std::vector<int> nodes = find_nodes(MPI_COMM_WORLD, rank, size);
   state_->real_node = nodes[static_cast<std::size_t>(rank)];
+  std::vector<int> everyone(static_cast<std::size_t>(size));
+  std::iota(everyone.begin(), everyone.end(), 0);
   const auto duplicate = [&](const char* name) {
     MPI_Comm comm = MPI_COMM_NULL;
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup", name, rank, size);
     auto handle = std::make_shared<MpiHandle>(comm, MpiHandle::Ownership::owned);
-    return std::unique_ptr<Communicator>(new Communicator(std::move(handle), name, nodes, state_.get()));
+    return std::unique_ptr<Communicator>(new Communicator(std::move(handle), name, nodes, everyone, state_.get()));
   };
   world_ = duplicate("world");
   verdict_ = duplicate("verdict");
@@ -169,6 +173,8 @@ Launch::Launch(int* argc, char*** argv) {
 
 Launch::~Launch() {
   if (std::uncaught_exceptions() > 0) return;  // exit() then finds MPI unfinished and ends the job
+  state_->ring = nullptr;
+  watchdog_.reset();
   verdict_.reset();
   world_.reset();
   end_abort_path();
@@ -268,6 +274,37 @@ void Launch::emulate(const Machine& machine) const {
   emulate_nodes(machine.ranks_per_node);
   state_->clock.start(machine);
   state_->channels.reset();
+}
+
+std::string Launch::watch(const WatchOptions& options) const {
+  std::string problem;
+  if (world_->rank() == 0) {
+    std::error_code error;
+    std::filesystem::create_directories(options.folder, error);
+    if (!error) std::filesystem::remove(Watchdog::report_path(options.folder), error);
+    if (error) problem = options.folder + ": " + error.message();
+  }
+  problem = broadcast_string(*world_, problem);
+  if (!problem.empty()) return problem;
+  try {
+    watchdog_ = std::make_unique<Watchdog>(options, world_->rank(), world_->size(), host_);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  const std::vector<std::string> problems = gather_strings(*world_, problem);
+  for (const std::string& each : problems) problem = problem.empty() ? each : problem;
+  problem = broadcast_string(*world_, problem);
+  if (!problem.empty()) {
+    watchdog_.reset();
+    return problem;
+  }
+  state_->ring = &watchdog_->ring();
+  state_->ring->join(world_->id_, world_->name(), world_->size());
+  return {};
+}
+
+void Launch::check_calls() const {
+  state_->check_calls = true;
 }
 
 void Launch::set_transfer_limit(std::int64_t bytes) const {

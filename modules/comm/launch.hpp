@@ -11,6 +11,7 @@
 #include "comm/device.hpp"
 #include "comm/scratch.hpp"
 #include "comm/shared_memory.hpp"
+#include "comm/watchdog.hpp"
 #include "machine/machine.hpp"
 
 namespace fourfold {
@@ -56,6 +57,12 @@ class Launch {
   // The nodes of this machine, which must have world().size() ranks at least, and its virtual clock, from zero. All
   // ranks, with no operation under way.
   void emulate(const Machine& machine) const;
+  // From now on a rank's operations leave their places in a ring, and a thread ends the job when nothing moves
+  // (watchdog.hpp). All ranks. Returns why there is none, on all ranks the same: the folder cannot be written.
+  std::string watch(const WatchOptions& options) const;
+  // From now on the members of a group compare what they are about to do before each of its collectives (operation,
+  // counts, type, in which the odd ones are named). All ranks. Costs a small gather each.
+  void check_calls() const;
   // Bytes given to one MPI call at most, below 2^31; longer transfers are cut. For tests of the cutting.
   void set_transfer_limit(std::int64_t bytes) const;
 
@@ -66,6 +73,7 @@ class Launch {
 
   std::string host_, mpi_library_;
   std::unique_ptr<CommState> state_;
+  mutable std::unique_ptr<Watchdog> watchdog_;
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<Communicator> verdict_;  // for run_guarded alone, so that it meets no message of the run
 };

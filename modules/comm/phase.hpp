@@ -1,6 +1,7 @@
 // What a movement is for; the ledger and the trace are kept per phase.
 #pragma once
 
+#include <source_location>
 #include <string_view>
 
 namespace fourfold {
@@ -8,5 +9,14 @@ namespace fourfold {
 enum class Phase : int { setup, forward, backward, gradient, update, evaluate, checkpoint, control };
 inline constexpr int kPhases = 8;
 std::string_view phase_name(Phase phase);
+
+// What a movement is for and which line asks for it: made of a Phase alone it names the line on which it is made, that
+// of the call.
+struct CallSite {
+  // NOLINTNEXTLINE(google-explicit-constructor): that is its use
+  CallSite(Phase what, std::source_location place = std::source_location::current()) : phase(what), where(place) {}
+  Phase phase;
+  std::source_location where;
+};
 
 }  // namespace fourfold

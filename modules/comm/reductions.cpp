@@ -255,14 +255,14 @@ void check_parts(const Communicator& group, std::span<const T> all, std::span<co
 }  // namespace
 
 template <class T>
-Pending start_all_reduce_sum(const Communicator& group, std::span<T> data, Summation summation, Phase phase) {
+Pending start_all_reduce_sum(const Communicator& group, std::span<T> data, Summation summation, CallSite site) {
   if (group.size() == 1) return {};
   if (Call::needs_staging(group, data.data())) {
     auto copy = std::make_shared<HostCopy<T>>(group, data.size());
     copy->fetch(data);
-    return then_give(start_all_reduce_sum<T>(group, copy->span(), summation, phase), copy, data);
+    return then_give(start_all_reduce_sum<T>(group, copy->span(), summation, site), copy, data);
   }
-  auto call = std::make_shared<Call>(group, Operation::all_reduce, phase);
+  auto call = std::make_shared<Call>(group, Operation::all_reduce, site);
   const Call::Timed timed(*call);
   const auto count = static_cast<std::int64_t>(data.size());
   record_all_reduce<T>(*call, count);
@@ -287,21 +287,21 @@ Pending start_all_reduce_sum(const Communicator& group, std::span<T> data, Summa
 }
 
 template <class T>
-void all_reduce_sum(const Communicator& group, std::span<T> data, Summation summation, Phase phase) {
-  start_all_reduce_sum(group, data, summation, phase).wait();
+void all_reduce_sum(const Communicator& group, std::span<T> data, Summation summation, CallSite site) {
+  start_all_reduce_sum(group, data, summation, site).wait();
 }
 
 template <class T>
-void all_reduce_max(const Communicator& group, std::span<T> data, Phase phase) {
+void all_reduce_max(const Communicator& group, std::span<T> data, CallSite site) {
   if (group.size() == 1) return;
   if (Call::needs_staging(group, data.data())) {
     const HostCopy<T> copy(group, data.size());
     copy.fetch(data);
-    all_reduce_max<T>(group, copy.span(), phase);
+    all_reduce_max<T>(group, copy.span(), site);
     copy.give(data);
     return;
   }
-  const auto call = std::make_shared<Call>(group, Operation::all_reduce, phase);
+  const auto call = std::make_shared<Call>(group, Operation::all_reduce, site);
   const Call::Timed timed(*call);
   record_all_reduce<T>(*call, std::ssize(data));
   if (DeviceGroup* device = call->device(data.data())) {
@@ -316,7 +316,7 @@ void all_reduce_max(const Communicator& group, std::span<T> data, Phase phase) {
 
 template <class T>
 Pending start_reduce_scatter_sum(const Communicator& group, std::span<const T> all, std::span<T> mine,
-                                 std::span<const std::int64_t> sizes, Summation summation, Phase phase) {
+                                 std::span<const std::int64_t> sizes, Summation summation, CallSite site) {
   check_parts<T>(group, all, mine, sizes);
   const auto rank = static_cast<std::size_t>(group.rank());
   if (group.size() == 1) {
@@ -327,11 +327,11 @@ Pending start_reduce_scatter_sum(const Communicator& group, std::span<const T> a
     const auto whole = std::make_shared<HostCopy<T>>(group, all.size());
     auto part = std::make_shared<HostCopy<T>>(group, mine.size());
     whole->fetch(all);
-    Pending sum = start_reduce_scatter_sum<T>(group, whole->span(), part->span(), sizes, summation, phase);
+    Pending sum = start_reduce_scatter_sum<T>(group, whole->span(), part->span(), sizes, summation, site);
     auto pending = std::make_shared<Pending>(std::move(sum));
     return then_give(Pending([whole, pending] { pending->wait(); }), part, mine);
   }
-  auto call = std::make_shared<Call>(group, Operation::reduce_scatter, phase);
+  auto call = std::make_shared<Call>(group, Operation::reduce_scatter, site);
   const Call::Timed timed(*call);
   record_reduce_scatter<T>(*call, sizes);
   if (DeviceGroup* device = call->device(all.data())) {
@@ -355,14 +355,14 @@ Pending start_reduce_scatter_sum(const Communicator& group, std::span<const T> a
 
 template <class T>
 Pending start_reduce_scatter_slices(const Communicator& group, const T* all, std::int64_t stride, std::span<T> mine,
-                                    Summation summation, Phase phase) {
+                                    Summation summation, CallSite site) {
   const std::int64_t size = std::ssize(mine);
   const auto ranks = static_cast<std::int64_t>(group.size());
   const std::vector<std::int64_t> sizes(static_cast<std::size_t>(ranks), size);
   const std::int64_t bytes = ranks * size * static_cast<std::int64_t>(sizeof(T));
   const auto shared = group.size() > 1 ? Call::shared_group(group, all, bytes) : nullptr;
   if (shared != nullptr) {
-    auto call = std::make_shared<Call>(group, Operation::reduce_scatter, phase);
+    auto call = std::make_shared<Call>(group, Operation::reduce_scatter, site);
     const Call::Timed timed(*call);
     const std::span<const T> reach(all, static_cast<std::size_t>((ranks - 1) * stride + size));
     if (auto operation = share_reduce_scatter<T>(*shared, *call, reach, group.rank() * stride, mine)) {
@@ -375,26 +375,26 @@ Pending start_reduce_scatter_slices(const Communicator& group, const T* all, std
   T* const together = staging->template as<T>();
   for (std::int64_t r = 0; r < ranks; ++r) Call::copy(group, all + r * stride, together + r * size, size);
   auto sum = std::make_shared<Pending>(start_reduce_scatter_sum<T>(
-      group, {together, static_cast<std::size_t>(ranks * size)}, mine, sizes, summation, phase));
+      group, {together, static_cast<std::size_t>(ranks * size)}, mine, sizes, summation, site));
   return Pending([sum, staging] { sum->wait(); });
 }
 
 template <class T>
 void reduce_scatter_sum(const Communicator& group, std::span<const T> all, std::span<T> mine,
-                        std::span<const std::int64_t> sizes, Summation summation, Phase phase) {
-  start_reduce_scatter_sum(group, all, mine, sizes, summation, phase).wait();
+                        std::span<const std::int64_t> sizes, Summation summation, CallSite site) {
+  start_reduce_scatter_sum(group, all, mine, sizes, summation, site).wait();
 }
 
 #define FOURFOLD_REDUCTIONS(T)                                                                               \
   template Pending start_reduce_scatter_slices<T>(const Communicator&, const T*, std::int64_t, std::span<T>, \
-                                                  Summation, Phase);                                         \
-  template Pending start_all_reduce_sum<T>(const Communicator&, std::span<T>, Summation, Phase);             \
-  template void all_reduce_sum<T>(const Communicator&, std::span<T>, Summation, Phase);                      \
-  template void all_reduce_max<T>(const Communicator&, std::span<T>, Phase);                                 \
+                                                  Summation, CallSite);                                      \
+  template Pending start_all_reduce_sum<T>(const Communicator&, std::span<T>, Summation, CallSite);          \
+  template void all_reduce_sum<T>(const Communicator&, std::span<T>, Summation, CallSite);                   \
+  template void all_reduce_max<T>(const Communicator&, std::span<T>, CallSite);                              \
   template Pending start_reduce_scatter_sum<T>(const Communicator&, std::span<const T>, std::span<T>,        \
-                                               std::span<const std::int64_t>, Summation, Phase);             \
+                                               std::span<const std::int64_t>, Summation, CallSite);          \
   template void reduce_scatter_sum<T>(const Communicator&, std::span<const T>, std::span<T>,                 \
-                                      std::span<const std::int64_t>, Summation, Phase);
+                                      std::span<const std::int64_t>, Summation, CallSite);
 FOURFOLD_REDUCTIONS(float)
 FOURFOLD_REDUCTIONS(double)
 FOURFOLD_REDUCTIONS(std::int32_t)

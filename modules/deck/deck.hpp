@@ -19,6 +19,7 @@ struct RunDeck {
   std::string folder = "runs/run";  // default: runs/<name>
   std::int64_t steps = 100;
   std::uint64_t seed = 1234;
+  double time_limit = 0;               // seconds from a session's start to its end; 0: none
   bool trace = false;                  // write <folder>/trace.json (Chrome trace, for Perfetto)
   std::string machine = "none";        // a machine file: what it runs on
   std::optional<Machine> description;  // what it says, once it is read
@@ -162,9 +163,14 @@ struct OptimizerDeck {
 
 enum class Precision { fp64, fp32, bf16 };
 
+// What a loss or gradient that is not finite does: ends the run, or only the step, which then changes no weight.
+enum class NonFinite { stop, skip };
+
 struct NumericsDeck {
   bool deterministic = false;
-  std::optional<int> snap;  // dyadic deck: 8
+  NonFinite non_finite = NonFinite::stop;  // key: numerics.non_finite.policy
+  std::int64_t most_skips = 3;             // key: numerics.non_finite.most; in a row
+  std::optional<int> snap;                 // dyadic deck: 8
   bool operator==(const NumericsDeck&) const = default;
 };
 
@@ -183,6 +189,7 @@ struct CommDeck {
   std::int64_t model_stride = 0;                         // of torus2d; default: depth x row x col
   std::int64_t bucket_bytes = std::int64_t{4} << 20;     // of one reduction of gradients
   SharedMemoryUse shared_memory = SharedMemoryUse::automatic;
+  bool check_calls = false;  // members of a group compare what they are about to do
   bool operator==(const CommDeck&) const = default;
 };
 
@@ -246,6 +253,12 @@ struct CheckpointDeck {
   bool operator==(const CheckpointDeck&) const = default;
 };
 
+// Seconds without a movement after which a run has hung, by what it does then; 0: never.
+struct WatchdogDeck {
+  double start = 1800, step = 600, evaluation = 600, checkpoint = 1800;
+  bool operator==(const WatchdogDeck&) const = default;
+};
+
 // Instruments that look for faults of the program or the machine.
 struct DebugDeck {
   std::int64_t replica_check = 0;  // compare replicas every so many steps; 0: never
@@ -278,6 +291,7 @@ struct Deck {
   CommDeck comm;
   EvalDeck eval;
   CheckpointDeck checkpoint;
+  WatchdogDeck watchdog;
   DebugDeck debug;
   EmulateDeck emulate;
   bool operator==(const Deck&) const = default;

@@ -43,6 +43,9 @@ std::vector<DeckKey> make_table() {
               [](auto& d) { return &d.run.steps; }));
   add(integer("run.seed", at_least(0), "of initial weights, data order and dropout",
               [](auto& d) { return &d.run.seed; }));
+  add(number("run.time_limit", at_least(0),
+             "seconds from a session's start to its end: it saves in time and leaves with 75; 0: none but Slurm's",
+             [](auto& d) { return &d.run.time_limit; }));
   add(boolean("run.trace", "write trace.json, a Chrome trace for Perfetto", [](auto& d) { return &d.run.trace; }));
   add(text("run.machine",
            "a machine file of what this runs on, whose rates are the ceiling that speeds are compared with; none: no "
@@ -232,6 +235,12 @@ std::vector<DeckKey> make_table() {
               },
               [](const Deck& d) { return Value(std::int64_t{d.numerics.snap.value_or(0)}); }));
 
+  add(choice("numerics.non_finite.policy",
+             "of a loss or gradient that is not finite: end the run, or leave the step out", {"stop", "skip"},
+             [](auto& d) { return &d.numerics.non_finite; }));
+  add(integer("numerics.non_finite.most", between(1, kMostSteps),
+              "of skip: steps left out in a row before the run ends", [](auto& d) { return &d.numerics.most_skips; }));
+
   add(integer("parallel.stages", between(1, kMostExtent), "pipeline stages",
               [](auto& d) { return &d.parallel.stages; }));
   add(integer("parallel.dense.data", between(1, kMostExtent), "copies of the weights, each with its own samples",
@@ -329,6 +338,9 @@ std::vector<DeckKey> make_table() {
               [](auto& d) { return &d.comm.bucket_bytes; }));
   add(choice("comm.shared_memory", "the ranks of a node read each other's memory in collectives (auto: where it works)",
              {"auto", "on", "off"}, [](auto& d) { return &d.comm.shared_memory; }));
+  add(boolean("comm.check_calls",
+              "the ranks of a group compare what they are about to do, before each collective (to find a bug; slow)",
+              [](auto& d) { return &d.comm.check_calls; }));
 
   add(integer("eval.every", between(0, kMostSteps),
               "steps between evaluations; 0: at the end, if there is validation data",
@@ -340,6 +352,15 @@ std::vector<DeckKey> make_table() {
               [](auto& d) { return &d.checkpoint.every; }));
   add(integer("checkpoint.keep", between(0, kMostCount), "committed steps of this run that stay; 0: all",
               [](auto& d) { return &d.checkpoint.keep; }));
+
+  add(number("watchdog.start", at_least(0),
+             "seconds without a movement after which a run that starts or restarts has hung and is ended; 0: never",
+             [](auto& d) { return &d.watchdog.start; }));
+  add(number("watchdog.step", at_least(0), "the same in a step", [](auto& d) { return &d.watchdog.step; }));
+  add(number("watchdog.evaluation", at_least(0), "the same in an evaluation",
+             [](auto& d) { return &d.watchdog.evaluation; }));
+  add(number("watchdog.checkpoint", at_least(0), "the same while any rank writes a checkpoint, a record or the trace",
+             [](auto& d) { return &d.watchdog.checkpoint; }));
 
   add(integer("debug.replica_check", between(0, kMostSteps),
               "steps between comparisons of what ranks hold in common, bit by bit; 0: never",

@@ -63,11 +63,11 @@ Tensor<E> LayoutGather<T>::reordered(const TokenLayout& from, const Tensor<E>& x
 }
 
 template <class T>
-Tensor<T> LayoutGather<T>::gather(const Tensor<T>& part, Phase phase) const {
+Tensor<T> LayoutGather<T>::gather(const Tensor<T>& part, CallSite site) const {
   if (group_->size() == 1) return reordered(parts_[0], part, whole_);
   const Tensor<T> parts(*pool_, MemoryTag::buffers, 1, whole_.size());
   Space().fence();
-  all_gather<Wire<T>>(*group_, wire<const T>(part.data(), part.size()), wire(parts.vector()), sizes_, phase);
+  all_gather<Wire<T>>(*group_, wire<const T>(part.data(), part.size()), wire(parts.vector()), sizes_, site);
   Tensor<T> whole(*pool_, MemoryTag::activations, whole_.rows(), whole_.width);
   Index begin = 0;
   for (const TokenLayout& from : parts_) {
@@ -79,7 +79,7 @@ Tensor<T> LayoutGather<T>::gather(const Tensor<T>& part, Phase phase) const {
 
 template <class T>
 std::pair<Tensor<kernels::Acc<T>>, Pending> LayoutGather<T>::start_scatter_sum(const Tensor<kernels::Acc<T>>& whole,
-                                                                               Phase phase) const {
+                                                                               CallSite site) const {
   using A = kernels::Acc<T>;
   if (group_->size() == 1) return {reordered(whole_, whole, parts_[0]), Pending()};
   const Tensor<A> parts(*pool_, MemoryTag::buffers, 1, whole_.size());
@@ -91,13 +91,13 @@ std::pair<Tensor<kernels::Acc<T>>, Pending> LayoutGather<T>::start_scatter_sum(c
   Tensor<A> part(*pool_, MemoryTag::activations, mine().rows(), mine().width);
   Space().fence();
   auto pending = std::make_shared<Pending>(start_reduce_scatter_sum<A>(
-      *group_, wire<const A>(parts.data(), parts.size()), wire(part.vector()), sizes_, summation_, phase));
+      *group_, wire<const A>(parts.data(), parts.size()), wire(part.vector()), sizes_, summation_, site));
   return {part, Pending([pending, parts] { pending->wait(); })};  // the packed parts live until then
 }
 
 template <class T>
-Tensor<kernels::Acc<T>> LayoutGather<T>::scatter_sum(const Tensor<kernels::Acc<T>>& whole, Phase phase) const {
-  auto [part, pending] = start_scatter_sum(whole, phase);
+Tensor<kernels::Acc<T>> LayoutGather<T>::scatter_sum(const Tensor<kernels::Acc<T>>& whole, CallSite site) const {
+  auto [part, pending] = start_scatter_sum(whole, site);
   pending.wait();
   return part;
 }

@@ -41,11 +41,11 @@ class LayoutGather {
   LayoutGather(const Communicator& group, Pool& pool, std::vector<TokenLayout> parts, TokenLayout whole,
                Summation summation);
 
-  Tensor<T> gather(const Tensor<T>& part, Phase phase) const;
-  Tensor<kernels::Acc<T>> scatter_sum(const Tensor<kernels::Acc<T>>& whole, Phase phase) const;
+  Tensor<T> gather(const Tensor<T>& part, CallSite site) const;
+  Tensor<kernels::Acc<T>> scatter_sum(const Tensor<kernels::Acc<T>>& whole, CallSite site) const;
   // The same under way: the part is complete when the Pending is.
   std::pair<Tensor<kernels::Acc<T>>, Pending> start_scatter_sum(const Tensor<kernels::Acc<T>>& whole,
-                                                                Phase phase) const;
+                                                                CallSite site) const;
 
  private:
   template <class E>

@@ -6,15 +6,15 @@
 namespace fourfold {
 
 template <class A>
-void sum_over(const Communicator& group, const Tensor<A>& x, Summation summation, Phase phase) {
+void sum_over(const Communicator& group, const Tensor<A>& x, Summation summation, CallSite site) {
   Space().fence();
-  all_reduce_sum<A>(group, wire(x.vector()), summation, phase);
+  all_reduce_sum<A>(group, wire(x.vector()), summation, site);
 }
 
 template <class A>
-Pending start_sum_over(const Communicator& group, const Tensor<A>& x, Summation summation, Phase phase) {
+Pending start_sum_over(const Communicator& group, const Tensor<A>& x, Summation summation, CallSite site) {
   Space().fence();
-  return start_all_reduce_sum<A>(group, wire(x.vector()), summation, phase);
+  return start_all_reduce_sum<A>(group, wire(x.vector()), summation, site);
 }
 
 template <class T>
@@ -23,23 +23,23 @@ Gather<T>::Gather(const Communicator& group, Index total, Summation summation) :
 }
 
 template <class T>
-Pending Gather<T>::start_forward(kernels::Vector<const T> mine, kernels::Vector<T> whole, Phase phase) const {
+Pending Gather<T>::start_forward(kernels::Vector<const T> mine, kernels::Vector<T> whole, CallSite site) const {
   Space().fence();
-  return start_all_gather<Wire<T>>(*group_, wire(mine), wire(whole), sizes_, phase);
+  return start_all_gather<Wire<T>>(*group_, wire(mine), wire(whole), sizes_, site);
 }
 
 template <class T>
-Pending Gather<T>::start_adjoint(kernels::Vector<const kernels::Acc<T>> whole,
-                                 kernels::Vector<kernels::Acc<T>> mine) const {
+Pending Gather<T>::start_adjoint(kernels::Vector<const kernels::Acc<T>> whole, kernels::Vector<kernels::Acc<T>> mine,
+                                 Where where) const {
   Space().fence();
   return start_reduce_scatter_sum<kernels::Acc<T>>(*group_, wire(whole), wire(mine), sizes_, summation_,
-                                                   Phase::backward);
+                                                   {Phase::backward, where});
 }
 
-template void sum_over<float>(const Communicator&, const Tensor<float>&, Summation, Phase);
-template void sum_over<double>(const Communicator&, const Tensor<double>&, Summation, Phase);
-template Pending start_sum_over<float>(const Communicator&, const Tensor<float>&, Summation, Phase);
-template Pending start_sum_over<double>(const Communicator&, const Tensor<double>&, Summation, Phase);
+template void sum_over<float>(const Communicator&, const Tensor<float>&, Summation, CallSite);
+template void sum_over<double>(const Communicator&, const Tensor<double>&, Summation, CallSite);
+template Pending start_sum_over<float>(const Communicator&, const Tensor<float>&, Summation, CallSite);
+template Pending start_sum_over<double>(const Communicator&, const Tensor<double>&, Summation, CallSite);
 template class Gather<float>;
 template class Gather<double>;
 template class Gather<kernels::bf16>;

@@ -9,26 +9,32 @@
 // A group of one rank moves nothing.
 #pragma once
 
+#include <source_location>
+
 #include "comm/collectives.hpp"
 #include "tensor/tensor.hpp"
 
 namespace fourfold {
 
+using Where = std::source_location;  // of the layer that moves: hang reports name it
+
 // Sums are made in the type of accumulation, whatever the compute type T: A is Acc<T>.
 //
 // The same sum serves Copy's adjoint and Sum's forward: in place, over the group.
 template <class A>
-void sum_over(const Communicator& group, const Tensor<A>& x, Summation summation, Phase phase);
+void sum_over(const Communicator& group, const Tensor<A>& x, Summation summation, CallSite site);
 template <class A>
-Pending start_sum_over(const Communicator& group, const Tensor<A>& x, Summation summation, Phase phase);
+Pending start_sum_over(const Communicator& group, const Tensor<A>& x, Summation summation, CallSite site);
 
 // Replicas of x over the group. forward is free.
 template <class A>
 class Copy {
  public:
   Copy(const Communicator& group, Summation summation) : group_(&group), summation_(summation) {}
-  void adjoint(const Tensor<A>& dx) const { start_adjoint(dx).wait(); }
-  Pending start_adjoint(const Tensor<A>& dx) const { return start_sum_over(*group_, dx, summation_, Phase::backward); }
+  void adjoint(const Tensor<A>& dx, Where where = Where::current()) const { start_adjoint(dx, where).wait(); }
+  Pending start_adjoint(const Tensor<A>& dx, Where where = Where::current()) const {
+    return start_sum_over(*group_, dx, summation_, {Phase::backward, where});
+  }
   int ranks() const { return group_->size(); }
 
  private:
@@ -41,7 +47,9 @@ template <class A>
 class Sum {
  public:
   Sum(const Communicator& group, Summation summation) : group_(&group), summation_(summation) {}
-  void forward(const Tensor<A>& y) const { sum_over(*group_, y, summation_, Phase::forward); }
+  void forward(const Tensor<A>& y, Where where = Where::current()) const {
+    sum_over(*group_, y, summation_, {Phase::forward, where});
+  }
   int ranks() const { return group_->size(); }
 
  private:
@@ -54,10 +62,11 @@ template <class T>
 class Gather {
  public:
   Gather(const Communicator& group, Index total, Summation summation);
-  // part: this rank's elements; whole: total elements. `phase`: forward, or backward where weights are gathered again.
-  Pending start_forward(kernels::Vector<const T> part, kernels::Vector<T> whole, Phase phase) const;
+  // part: this rank's elements; whole: total elements. `site`: forward, or backward where weights are gathered again.
+  Pending start_forward(kernels::Vector<const T> part, kernels::Vector<T> whole, CallSite site) const;
   // part = this rank's elements of the sum over ranks of `whole`.
-  Pending start_adjoint(kernels::Vector<const kernels::Acc<T>> whole, kernels::Vector<kernels::Acc<T>> part) const;
+  Pending start_adjoint(kernels::Vector<const kernels::Acc<T>> whole, kernels::Vector<kernels::Acc<T>> part,
+                        Where where = Where::current()) const;
   int ranks() const { return group_->size(); }
 
  private:

@@ -99,7 +99,7 @@ Repartition<T>::Repartition(const Communicator& group, Pool& pool, std::vector<B
 // Packs, exchanges; returns what came, piece by piece.
 template <class T>
 Tensor<T> Repartition<T>::exchange(const std::vector<Piece>& send, const std::vector<Piece>& receive, const Box& held,
-                                   kernels::Vector<const T> from, Phase phase) const {
+                                   kernels::Vector<const T> from, CallSite site) const {
   const std::size_t ranks = static_cast<std::size_t>(group_->size());
   std::vector<std::int64_t> send_sizes(ranks, 0), receive_sizes(ranks, 0);
   Index sent = 0, received = 0;
@@ -121,13 +121,13 @@ Tensor<T> Repartition<T>::exchange(const std::vector<Piece>& send, const std::ve
   }
   Space().fence();
   all_to_all<Wire<T>>(*group_, wire<const T>(packed.data(), sent), send_sizes, wire(arrived.data(), received),
-                      receive_sizes, phase);
+                      receive_sizes, site);
   return arrived;
 }
 
 template <class T>
-void Repartition<T>::forward(kernels::Vector<const T> mine, kernels::Vector<T> out, Phase phase) const {
-  const Tensor<T> arrived = exchange(forward_send_, forward_receive_, my_source(), mine, phase);
+void Repartition<T>::forward(kernels::Vector<const T> mine, kernels::Vector<T> out, CallSite site) const {
+  const Tensor<T> arrived = exchange(forward_send_, forward_receive_, my_source(), mine, site);
   Index at = 0;
   for (const Piece& piece : forward_receive_) {
     const Index size = box_size(piece.box);
@@ -137,8 +137,8 @@ void Repartition<T>::forward(kernels::Vector<const T> mine, kernels::Vector<T> o
 }
 
 template <class T>
-void Repartition<T>::adjoint(kernels::Vector<const T> dout, kernels::Vector<T> dmine, Phase phase) const {
-  const Tensor<T> arrived = exchange(adjoint_send_, adjoint_receive_, my_target(), dout, phase);
+void Repartition<T>::adjoint(kernels::Vector<const T> dout, kernels::Vector<T> dmine, CallSite site) const {
+  const Tensor<T> arrived = exchange(adjoint_send_, adjoint_receive_, my_target(), dout, site);
   Kokkos::deep_copy(dmine, T(0));
   Index at = 0;
   for (const Piece& piece : adjoint_receive_) {

@@ -23,9 +23,9 @@ class Repartition {
   Repartition(const Communicator& group, Pool& pool, std::vector<Box> source, std::vector<Box> target);
 
   // mine: the elements of this rank's source box, row-major; out: of its target box (overwritten).
-  void forward(kernels::Vector<const T> mine, kernels::Vector<T> out, Phase phase) const;
+  void forward(kernels::Vector<const T> mine, kernels::Vector<T> out, CallSite site) const;
   // dmine: overwritten with the sum of all that came from this rank's source box.
-  void adjoint(kernels::Vector<const T> dout, kernels::Vector<T> dmine, Phase phase) const;
+  void adjoint(kernels::Vector<const T> dout, kernels::Vector<T> dmine, CallSite site) const;
 
  private:
   struct Piece {
@@ -35,7 +35,7 @@ class Repartition {
   const Box& my_source() const { return source_[static_cast<std::size_t>(group_->rank())]; }
   const Box& my_target() const { return target_[static_cast<std::size_t>(group_->rank())]; }
   Tensor<T> exchange(const std::vector<Piece>& send, const std::vector<Piece>& receive, const Box& held,
-                     kernels::Vector<const T> from, Phase phase) const;
+                     kernels::Vector<const T> from, CallSite site) const;
 
   const Communicator* group_;
   Pool* pool_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 
 #include "base/log.hpp"
 #include "base/stop_flag.hpp"
+#include "base/timer.hpp"
 #include "base/trace.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "comm/agree.hpp"
@@ -65,8 +67,12 @@ class Session {
         loader_(open_loader(deck, comms.world())),
         trainer_(deck, comms, *loader_, pool, trace_),
         saved_(trainer_.model(), &trainer_.optimizer(), comms),
-        stop_(comms.world(), deck.run.folder),
+        stop_(comms.world(), deck.run.folder,
+              session_end(deck.run.time_limit, options.started_ns > 0 ? options.started_ns : now_ns())),
         flops_per_token_(static_cast<double>(describe(deck.model).training_flops())) {
+    trainer_.observe([this](const StageOperation& operation) {
+      if (is_compute(operation.kind)) look_for_stop();
+    });
     if (deck.debug.record == 0) return;
     record_.emplace(trainer_.model(), &trainer_.optimizer(), comms);
     record_->add_gradients(trainer_.plan());
@@ -74,6 +80,7 @@ class Session {
 
   ExitCode run() {
     prepare_folder(world_, deck_);
+    set_progress(0, "restart");
     restart();
     write_resolved_deck(world_, deck_);  // a refused restart leaves the run's deck as it was
     open_reports();
@@ -130,6 +137,12 @@ class Session {
     log_info(fmt::format("weights of {}, step {}; the optimizer and the steps begin anew", source.path, source.step));
   }
 
+  // After every micro-batch. A step that has begun is finished.
+  void look_for_stop() {
+    if (stop_.look())
+      log_info(fmt::format("{} asks for a stop: step {} is finished first", stop_.reason(), step() + 1));
+  }
+
   // A step that all ranks refuse (values that are not finite) ends the run, but not without its reports.
   StepReport step_or_reports() {
     const std::int64_t flops_before = comms_.clock().flops();
@@ -156,7 +169,13 @@ class Session {
                          format_thousands(static_cast<std::int64_t>(flops_per_token_)), steps));
     const std::string rate =
         ceiling.flops_per_second > 0 ? format_count(ceiling.flops_per_second) + "FLOP/s, " : std::string();
+    log_info("groups: " + comms_.summary());
     log_info("ceiling: " + rate + ceiling.source);
+    if (stop_.end().at_ns != 0) {
+      log_info(fmt::format("ends itself within {} by {}, with a checkpoint",
+                           format_duration(std::max(0.0, static_cast<double>(stop_.end().at_ns - now_ns()) * 1e-9)),
+                           stop_.end().who));
+    }
   }
 
   // The evaluation of the step that the checkpoint holds was interrupted.
@@ -171,7 +190,9 @@ class Session {
       tokens_ += report.tokens;
       step_seconds_ += report.seconds;
     }
+    stop_.took_step(report.seconds);
     if (!first_rank()) return;
+    if (!report.skipped.empty()) log_warn(fmt::format("step {} is left out: {}", report.step, report.skipped));
     metrics_->write(report, flops_per_token_ * static_cast<double>(report.tokens));
     console_->step(report);
   }
@@ -217,6 +238,7 @@ class Session {
     const checkpoint::SaveReport report =
         save_checkpoint(world_, deck_, *loader_, saved_.shards(), {step(), trainer_.cursor()}, resumed_from_, options_);
     last_saved_ = step();
+    stop_.took_save(report.seconds);
     if (!first_rank()) return;
     for (const std::string& note : report.notes) log_info("checkpoint: " + note);
     console_->checkpoint(step(), report.seconds);

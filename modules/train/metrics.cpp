@@ -76,6 +76,7 @@ void Metrics::write(const StepReport& report, double model_flops) {
             {"model_flops_per_second", model_flops / report.seconds}};
   if (ceiling_.flops_per_second > 0) line["utilisation"] = model_flops / report.seconds / ceiling_.flops_per_second;
   if (!report.moe.empty()) line["moe"] = moe_json(report.moe);
+  if (!report.skipped.empty()) line["skipped"] = report.skipped;
   put(line.dump());
 }
 

@@ -1,7 +1,8 @@
 // metrics.jsonl: one JSON object a line, flushed. A restarted run appends; a reader takes a step's last line.
 //
 //   {"step":1,"loss":..,"grad_norm":..,"lr":..,"tokens":..,"seconds":..,"tokens_per_second":..,
-//   "model_flops_per_second":..,"utilisation":..}   the last, model FLOP/s over the ceiling, where that is known
+//   "model_flops_per_second":..,"utilisation":..}   the last, model FLOP/s over the ceiling, where that is known;
+//   "skipped":"..." where the step was left out, with null for what is not finite
 //   with mixtures of experts also "moe":{"aux_loss":..,"z_loss":..,"layers":[{"layer":1,"aux":..,"z":..,"dropped":..,
 //   "max_load":..,"entropy":..}]}   losses without their factors, the first two of all layers together; dropped: share
 //   of the pairs of token and expert; max_load: over the mean; entropy of the router's probabilities, nats a token

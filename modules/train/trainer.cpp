@@ -109,23 +109,12 @@ StepReport Trainer<T>::step() {
     norm = norm_.compute();
   }
   report.grad_norm = norm.norm;
-  if (!std::isfinite(report.grad_norm) || !std::isfinite(report.loss)) {
-    const std::string tensor = norm.first_non_finite.empty() ? "none" : norm.first_non_finite;
-    fail_all(ExitCode::error, "step " + std::to_string(report.step) + ": loss " + std::to_string(report.loss) +
-                                  ", gradient norm " + std::to_string(report.grad_norm) +
-                                  "; first tensor whose gradient is not finite: " + tensor + "; samples " +
-                                  std::to_string(cursor_) + " to " + std::to_string(cursor_ + deck_.batch.global - 1) +
-                                  " of the run. No weight was changed and no checkpoint written");
-  }
-  {
-    set_progress(report.step, "update");
-    const PhaseScope scope(trace_, WorkPhase::update, report.step);
-    report.learning_rate = learning_rate(deck_.optimizer, deck_.run.steps, report.step);
-    optimizer_.update(report.step, report.learning_rate, clip_factor(deck_.optimizer.clip, report.grad_norm));
-    comms_.clock().compute(kNumberType<T>, 0, optimizer_.update_bytes());
-    gather_values(plan_, model_.params(), deck_.optimizer.gather);
-    move_selection_biases(report.moe);
-    Space().fence();
+  report.learning_rate = learning_rate(deck_.optimizer, deck_.run.steps, report.step);
+  if (std::isfinite(report.grad_norm) && std::isfinite(report.loss)) {
+    skips_ = 0;
+    update(report);
+  } else {
+    leave_out(report, norm);
   }
   steps_done_ = report.step;
   cursor_ += deck_.batch.global;
@@ -150,6 +139,33 @@ void Trainer<T>::move_selection_biases(const MoeReport& report) {
                                  [number = layer](const MoeLayerReport& entry) { return entry.layer == number; });
     experts->update_selection_bias(of->pairs);
   }
+}
+
+template <class T>
+void Trainer<T>::update(const StepReport& report) {
+  set_progress(report.step, "update");
+  const PhaseScope scope(trace_, WorkPhase::update, report.step);
+  optimizer_.update(report.step, report.learning_rate, clip_factor(deck_.optimizer.clip, report.grad_norm));
+  comms_.clock().compute(kNumberType<T>, 0, optimizer_.update_bytes());
+  gather_values(plan_, model_.params(), deck_.optimizer.gather);
+  move_selection_biases(report.moe);
+  Space().fence();
+}
+
+template <class T>
+void Trainer<T>::leave_out(StepReport& report, const NormReport& norm) {
+  report.skipped = "loss " + std::to_string(report.loss) + ", gradient norm " + std::to_string(report.grad_norm) +
+                   "; first tensor whose gradient is not finite: " +
+                   (norm.first_non_finite.empty() ? "none" : norm.first_non_finite) + "; samples " +
+                   std::to_string(cursor_) + " to " + std::to_string(cursor_ + deck_.batch.global - 1) + " of the run";
+  if (deck_.numerics.non_finite == NonFinite::skip && skips_ < deck_.numerics.most_skips) {
+    ++skips_;
+    return;
+  }
+  const std::string before =
+      skips_ > 0 ? ", after " + std::to_string(skips_) + " left out in a row (numerics.non_finite.most)" : "";
+  fail_all(ExitCode::error, "step " + std::to_string(report.step) + before + ": " + report.skipped +
+                                ". No weight was changed and no checkpoint written");
 }
 
 // Over all coordinates.

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct StepReport {
   std::int64_t tokens = 0;  // global batch x sequence, counted once
   MoeReport moe;            // of the step's forward passes, each counted once
   double seconds = 0;       // wall clock of this rank
+  std::string skipped;      // why the step changed no weight (numerics.non_finite); empty: it did
   // Of this rank's samples, where the deck asks for debug.replica_check.
   BatchCoordinate coordinate;
   std::uint64_t samples_hash = 0;
@@ -50,8 +52,11 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // The next step. Collective. Errors: fail_all (error) before the update where loss or gradient is not finite, with
-  // the first such tensor; where a snapped run leaves its exact range.
+  // The next step. Collective. Where loss or gradient is not finite no weight and no moment changes; by the deck's
+  // numerics.non_finite that is an error of all ranks, with the first such tensor, or the step is left out: it counts
+  // (its number, its samples and its place in the learning rate are spent), and an error comes after `most` in a row.
+  // All ranks decide the same: loss and norm are those of the whole job. Errors: fail_all (error), also where a snapped
+  // run leaves its exact range.
   StepReport step();
 
   std::int64_t steps_done() const { return steps_done_; }
@@ -71,6 +76,8 @@ class Trainer {
   std::vector<std::pair<std::int64_t, MoeCounts>> counts_of_experts() const;  // of this step and rank
   void move_selection_biases(const MoeReport& report);
   double global_loss(const LossSum& mine, std::int64_t targets) const;
+  void leave_out(StepReport& report, const NormReport& norm);
+  void update(const StepReport& report);
 
   Deck deck_;
   const GridComms& comms_;
@@ -91,6 +98,7 @@ class Trainer {
   Observer observer_;
   std::int64_t steps_done_ = 0;
   std::int64_t cursor_ = 0;
+  std::int64_t skips_ = 0;  // in a row
 };
 
 }  // namespace fourfold

@@ -70,6 +70,32 @@ expect 1 "^the runs part at step 1: " "$fourfold" inspect half --compare half_se
 expect 0 "all bytes read" "$fourfold" inspect half --verify
 expect 2 "in another precision: its weights are bf16, the model's .precision.compute. are fp64" "${launcher[@]}" 1 "$fourfold" eval deck.yaml run.folder=half data.valid_samples=4
 
+# Files: the tensors of one, two of any steps, two of different models.
+last=checkpoints/step_00000003.h5
+expect 0 "^/params/head.weight +fp64 +31 x 12 " "$fourfold" inspect one/$last
+expect 0 "^/params/head.weight +fp64 +31 x 12 +largest [1-9]" "$fourfold" inspect one/$last --verify
+expect 0 "^0 values are not finite, 0 are denormal" "$fourfold" inspect one/$last --verify
+expect 0 " 0 beyond 0.0e.00; 0 in one alone" "$fourfold" inspect one/$last --compare one/$last
+expect 1 "^/params/head.weight +[1-9]" "$fourfold" inspect one/$last --compare one/checkpoints/step_00000002.h5
+expect 0 "^equal within" "$fourfold" inspect one --compare four
+expect 0 " 0 beyond 1.0e-11; 0 in" "$fourfold" inspect one/$last --compare four/$last --tolerance 1e-11
+expect 0 "" "${launcher[@]}" 1 "$fourfold" train deck.yaml run.folder=wide model.ffn.hidden=24 model.tie_embeddings=true
+expect 1 "^only in the first: /params/head.weight .fp64 31 x 12." "$fourfold" inspect one/$last --compare wide/$last
+expect 1 "^/params/layers.0.ffn.up.weight is fp64 20 x 12 in the first, fp64 24 x 12 in the second" "$fourfold" inspect one/$last --compare wide/$last
+
+# Read while a run writes (P20): never an error.
+"${launcher[@]}" 2 "$fourfold" train deck.yaml run.folder=busy run.steps=60 debug.record=0 checkpoint.every=1 checkpoint.keep=2 > busy.log 2>&1 &
+job=$!
+looks=0
+while kill -0 $job 2> /dev/null; do
+  [ -d busy/checkpoints ] && expect 0 "committed steps" "$fourfold" inspect busy/checkpoints && looks=$((looks + 1))
+  sleep 0.05
+done
+wait $job || { cp busy.log out; fail "the run that was looked at"; }
+[ $looks -gt 3 ] || fail "only $looks looks at a run that writes"
+cp -r busy/checkpoints interrupted && rm interrupted/step_00000060.commit
+expect 0 "^ +60  not committed" "$fourfold" inspect interrupted
+
 # A flipped byte in the middle of a tensor's data.
 file=one/checkpoints/step_00000002.h5
 offset=$(grep -oE '"offset": *[0-9]+' one/checkpoints/step_00000002.commit | head -1 | grep -oE '[0-9]+')

@@ -196,9 +196,21 @@ def module_table(text):
               f"README.md: {module} may include {given}, modules/order.cmake says {wanted} (of those that are built)")
 
 
+def pains_table():
+    """Each row's tests are there: names after a path stand in that file, and a number in parentheses too."""
+    rows = [line for line in (root / "tests/README.md").read_text().splitlines() if re.match(r"\| P\d\d ", line)]
+    for row in rows:
+        shown = row.split("|")[3]
+        for path, names in re.findall(r"`([^`]+)`([^`]*)", shown):
+            source = (root / "tests" / path).read_text()
+            for name in re.findall(r"\b[A-Z]\w{8,}\b", names) + re.findall(r"\((P\d\d)", names):
+                check("pain", name in source, f"tests/README.md: {row[2:5]}: {path} has no {name}")
+
+
 readmes = sorted(str(path) for path in files if path.name == "README.md")
 text = readme("README.md")
 module_table(text)
+pains_table()
 for path in readmes:
     if path != "README.md":
         readme(path)
@@ -213,7 +225,7 @@ for command in commands:
 for text in faults:
     print("FAILED:", text)
 print(", ".join(f"{count} x {kind}" for kind, count in sorted(checked.items())) + f"; {len(faults)} faults")
-wanted = {"path": 60, "name": 40, "option": 15, "key": 12, "command line": 6, "variable": 4, "module": 20}
+wanted = {"path": 60, "name": 40, "option": 15, "key": 12, "command line": 6, "variable": 4, "module": 20, "pain": 30}
 for kind, least in wanted.items():
     if checked.get(kind, 0) < least:
         sys.exit(f"only {checked.get(kind, 0)} x {kind} looked at: the READMEs are no longer read as they are written")

@@ -1,4 +1,4 @@
-# Sourced by kill.sh and train_command.sh: a small run on text, and helpers around it.
+# Sourced by train_command.sh: a small run on text, and helpers around it.
 # Wants $fourfold and $launcher; makes $work, the folder all runs are in.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
 work=$(mktemp -d)

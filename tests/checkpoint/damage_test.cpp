@@ -79,7 +79,7 @@ TEST_F(Damage, UndamagedTheNewestLoads) {
   expect_new();
 }
 
-TEST_F(Damage, AFlippedBitInADatasetIsNamed) {
+TEST_F(Damage, P14AFlippedBitInADatasetIsNamed) {
   std::vector<DatasetRecord> datasets = fourfold::test::sample(record_.datasets, 3);
   for (const DatasetRecord& dataset : record_.datasets)
     if (dataset.checksums.size() > 1) datasets.push_back(dataset);
@@ -144,7 +144,7 @@ TEST_F(Damage, ADamagedRecordIsSeen) {
 }
 
 // A save that was killed at any moment leaves one of these; the next save clears them away and says so.
-TEST_F(Damage, AnInterruptedSaveIsPassedOverAndClearedAway) {
+TEST_F(Damage, P01AnInterruptedSaveIsPassedOverAndClearedAway) {
   on_rank_0([&] {
     std::filesystem::remove(file(kNew, "commit"));
     write_bytes(file(kNew, "commit.tmp"), commit_.substr(0, 100));
@@ -169,7 +169,7 @@ TEST_F(Damage, AnInterruptedSaveIsPassedOverAndClearedAway) {
   EXPECT_TRUE(find_newest(world(), folder_.path()).rejected.empty());
 }
 
-TEST_F(Damage, WhatFailedToLoadIsRememberedUntilToldOtherwise) {
+TEST_F(Damage, P05WhatFailedToLoadIsRememberedUntilToldOtherwise) {
   const DatasetRecord& dataset = record_.datasets.front();
   on_rank_0([&] {
     std::string damaged = data_;

@@ -55,14 +55,14 @@ TEST_F(FolderTest, NamesAreNumbers) {
     EXPECT_EQ(step_named(name, ".commit"), std::nullopt) << name;
 }
 
-TEST_F(FolderTest, RotationGoesByNumberNotByName) {
+TEST_F(FolderTest, P05RotationGoesByNumberNotByName) {
   for (const std::int64_t step : {99999999, 100000000, 9000, 10000}) commit(step, "mine");
   rotate(folder_, 100000000, keep(2));
   EXPECT_EQ(committed(), (Steps{99999999, 100000000}));
   EXPECT_FALSE(std::filesystem::exists(StepFiles(folder_, 9000).data));
 }
 
-TEST_F(FolderTest, RotationCountsCommittedIntactStepsOfThisRunOnly) {
+TEST_F(FolderTest, P05RotationCountsCommittedIntactStepsOfThisRunOnly) {
   for (const std::int64_t step : {10, 20, 30, 40}) commit(step, "mine");
   commit(15, "other");
   commit(5000, "other");
@@ -74,7 +74,7 @@ TEST_F(FolderTest, RotationCountsCommittedIntactStepsOfThisRunOnly) {
   EXPECT_TRUE(std::filesystem::exists(StepFiles(folder_, 35).data));
 }
 
-TEST_F(FolderTest, RotationNeverRemovesWhatTheRunResumedFrom) {
+TEST_F(FolderTest, P05RotationNeverRemovesWhatTheRunResumedFrom) {
   for (const std::int64_t step : {10, 20, 30, 40}) commit(step, "mine");
   const auto notes = rotate(folder_, 40, keep(1, 20));
   EXPECT_EQ(committed(), (Steps{20, 40}));
@@ -88,7 +88,7 @@ TEST_F(FolderTest, KeepZeroKeepsAll) {
   EXPECT_EQ(committed().size(), 3u);
 }
 
-TEST_F(FolderTest, LeftoversGoCommittedStepsStay) {
+TEST_F(FolderTest, P01LeftoversGoCommittedStepsStay) {
   commit(10, "mine");
   for (const char* name : {"step_00000020.h5", "step_00000030.h5.tmp", "step_00000040.commit",
                            "step_00000050.commit.tmp", "notes.txt", "step_00000010.rejected"})

@@ -73,7 +73,7 @@ void load_on(const Layout& layout, const std::string& folder, const LoadOptions&
   EXPECT_TRUE(report.notes.empty());
 }
 
-TEST(Save, AnyGridReadsWhatAnyGridWroteAndTheFilesAreEqual) {
+TEST(Save, P15AnyGridReadsWhatAnyGridWroteAndTheFilesAreEqual) {
   const Folder folder;
   LoadOptions options;
   options.strict_collective = true;
@@ -95,7 +95,7 @@ TEST(Save, AnyGridReadsWhatAnyGridWroteAndTheFilesAreEqual) {
   for (const int size : sizes()) load_on({size, {1, size, 1, 1}}, folder / "many", options);
 }
 
-TEST(Save, SmallTransfersWriteAndReadTheSame) {
+TEST(Save, P17SmallTransfersWriteAndReadTheSame) {
   const Folder folder;
   const Layout layout{world().size(), {1, world().size(), 1, 1}};
   save_on(layout, folder / "large", strict());
@@ -147,7 +147,7 @@ TEST(Save, KeepsTheNewestOfTheRunAndSaysSo) {
   });
 }
 
-TEST(Save, TheSameStepAgainReplacesIt) {
+TEST(Save, P03TheSameStepAgainReplacesIt) {
   const Folder folder;
   const std::vector<Tensor> model{{"/params/w", ElementType::fp32, {3, 5}}};
   const Part first(model, all_data(), world().rank(), 1);
@@ -171,7 +171,7 @@ TEST(Load, NothingThereIsAFreshStart) {
 }
 
 // Exact equality of names, types and shapes, both differences listed, the nearest name suggested.
-TEST(Load, AnotherModelIsRefusedWithAllDifferences) {
+TEST(Load, P10AnotherModelIsRefusedWithAllDifferences) {
   const Folder folder;
   const Part part({{"/params/attention.weight", ElementType::fp32, {4, 2}},
                    {"/params/bias", ElementType::fp32, {4}},
@@ -228,7 +228,7 @@ TEST(Load, ASkippedSectionIsNotAskedFor) {
   agreed_error([&] { load_newest(world(), folder.path(), read.shards()); }, ExitCode::input);
 }
 
-TEST(Listing, EachElementHasOneOwnerAndAllRanksHaveOneList) {
+TEST(Listing, P08EachElementHasOneOwnerAndAllRanksHaveOneList) {
   const Folder folder;
   const std::vector<Tensor> model{{"/params/w", ElementType::fp32, {16}}};
   const auto refused = [&](const std::vector<NamedShard>& shards) {
@@ -265,7 +265,7 @@ TEST(State, EntriesAreAskedForByKind) {
 }
 
 // A save takes a bounded amount of memory beside the model, however large that is.
-TEST(Save, PeakMemoryIsBounded) {
+TEST(Save, P13PeakMemoryIsBounded) {
   const Folder folder;
   constexpr std::int64_t kMiB = 1 << 20;
   Part part({{"/params/w", ElementType::fp32, {160 * kMiB / 4}}}, {1, 1, world().size(), 1}, world().rank(), 1);

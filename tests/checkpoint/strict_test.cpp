@@ -11,7 +11,7 @@ namespace {
 
 using namespace test;
 
-TEST(Strict, IndependentTransfersAreSaidOrRefused) {
+TEST(Strict, P18IndependentTransfersAreSaidOrRefused) {
   setenv("HDF5_MPI_OPT_TYPES", "0", 1);
   const Folder folder;
   const std::vector<Tensor> model{{"/params/w", ElementType::fp32, {8, 6}}};

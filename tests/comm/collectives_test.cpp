@@ -1,6 +1,7 @@
 // Every collective, number type and way of summing, on sizes that do not divide, with empty ranks, and with transfers
 // cut at a small limit. Each test also compares the ledger with the real MPI calls (comm_fixture.hpp).
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -393,6 +394,17 @@ TEST_F(Collectives, OverlapOnTwoGroupsChangesNoBit) {
   EXPECT_TRUE(same_bits(again, all));
   EXPECT_TRUE(same_bits(some, expected));
   EXPECT_EQ(launch().ledger().group_sum("half").calls, members.size() > 1 ? 1 : 0);
+}
+
+// 1e8 + 1 - 1e8 + 1 in fp32 is 1 from left to right, 0 in pairs: the deterministic sum adds in rank order, always.
+TEST_F(Collectives, P63ACancellingSumHasOneValue) {
+  if (world().size() != 4) GTEST_SKIP() << "NOT TESTED in this launch: the launch of 4 ranks runs it";
+  const std::array<float, 4> terms{1e8f, 1.0f, -1e8f, 1.0f};
+  for (const std::size_t count : {1u, 7u, 100000u}) {
+    std::vector<float> data(count, terms[static_cast<std::size_t>(world().rank())]);
+    all_reduce_sum<float>(world(), data, Summation::deterministic, Phase::control);
+    EXPECT_EQ(std::count(data.begin(), data.end(), 1.0f), std::ssize(data));
+  }
 }
 
 TEST_F(Collectives, MembersInAnotherOrder) {

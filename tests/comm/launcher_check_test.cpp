@@ -1,5 +1,6 @@
 // Launcher against MPI, on tables of variables; the ledger and the scratch pool by themselves. No MPI.
 #include "comm/launcher_check.hpp"
+#include "comm/cpu_check.hpp"
 
 #include <gtest/gtest.h>
 
@@ -181,6 +182,30 @@ TEST(ScratchPool, KeepsAndGrows) {
   const auto three = pool.take(1);
   EXPECT_EQ(asked, 1150);
   EXPECT_EQ(pool.allocations(), 4);
+}
+
+// P75: two ranks pinned to core 0 of a host with eight are named, with the host and what to type.
+TEST(CpuCheck, P75RanksPiledOnOneCore) {
+  const CpuPlace first{"node7", {0}, 8, 1};
+  const std::string fault = shared_cores({{"node6", {0}, 8, 1}, first, first, {"node7", {1}, 8, 1}});
+  EXPECT_NE(fault.find("rank(s) 1, 2 on node7"), std::string::npos) << fault;
+  EXPECT_NE(fault.find("core(s) 0 alone, of 8"), std::string::npos) << fault;
+  EXPECT_NE(fault.find("mpirun --bind-to none"), std::string::npos) << fault;
+  EXPECT_NE(fault.find("FOURFOLD_SHARE_CORES=1"), std::string::npos) << fault;
+}
+
+TEST(CpuCheck, P75MoreThreadsThanCores) {
+  EXPECT_EQ(shared_cores({{"a", {0, 1}, 8, 2}, {"a", {2, 3}, 8, 2}}), "");
+  EXPECT_NE(shared_cores({{"a", {0, 1}, 8, 2}, {"a", {2, 3}, 8, 3}}).find("rank(s) 1 on a compute with 3 thread(s)"),
+            std::string::npos);
+}
+
+// Not bound: more ranks than cores are meant. One core is all there is: the same.
+TEST(CpuCheck, P75UnboundRanksMayBeMoreThanCores) {
+  const CpuPlace two{"a", {0, 1}, 2, 1};
+  EXPECT_EQ(shared_cores(std::vector<CpuPlace>(8, two)), "");
+  const CpuPlace one{"a", {0}, 1, 1};
+  EXPECT_EQ(shared_cores({one, one}), "");
 }
 
 }  // namespace

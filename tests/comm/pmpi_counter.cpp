@@ -3,6 +3,7 @@
 #include <mpi.h>
 
 #include <numeric>
+#include <thread>
 
 namespace {
 
@@ -16,6 +17,11 @@ struct Place {
   int rank = 0, size = 1;
 };
 
+void note_thread() {
+  static const std::thread::id first = std::this_thread::get_id();
+  if (std::this_thread::get_id() != first) ++traffic.foreign;
+}
+
 std::int64_t bytes_of(std::int64_t count, MPI_Datatype type) {
   int size = 0;
   PMPI_Type_size(type, &size);
@@ -23,6 +29,7 @@ std::int64_t bytes_of(std::int64_t count, MPI_Datatype type) {
 }
 
 void count(const char* name, std::int64_t given, std::int64_t ring, MPI_Datatype type) {
+  note_thread();
   ++traffic.calls;
   ++traffic.calls_of[name];
   traffic.bytes += bytes_of(given, type);
@@ -30,6 +37,7 @@ void count(const char* name, std::int64_t given, std::int64_t ring, MPI_Datatype
 }
 
 void outside(const char* name) {
+  note_thread();
   ++traffic.calls;
   ++traffic.calls_of[name];
   ++traffic.outside;

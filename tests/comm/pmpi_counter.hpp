@@ -17,6 +17,7 @@ struct MpiTraffic {
   std::int64_t communicators = 0;  // made by MPI_Comm_create_group, _create, _split or _dup
   std::int64_t introductions = 0;  // of the members of a new communicator, where they share memory
   std::int64_t freed = 0;          // by MPI_Comm_free
+  std::int64_t foreign = 0;        // of `calls`, by another thread than the first that called: should be none
 };
 
 // Since the last clear; of this process.

@@ -13,12 +13,14 @@
 // A swapped layer exchanges Gx and Gy.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 
 #include "comm/launch.hpp"
 #include "comm/ledger.hpp"
 #include "comm/pmpi_counter.hpp"
+#include "comm/watchdog.hpp"
 #include "data/loader.hpp"
 #include "grid/process_grid.hpp"
 #include "layers/linear.hpp"
@@ -267,6 +269,34 @@ precision: {compute: fp64}
       if (testing::Test::HasFailure()) return;
     }
   }
+}
+
+// With a watchdog beside: all communicators are there before the first step ends (P44), one thread calls MPI (P45), and
+// the rings of calls hold what the step did.
+TEST(KnownFaults, P44CommunicatorsBeforeTheFirstStepP45OneThreadCallsMpi) {
+  const Communicator& world = test::launch().world();
+  const std::string folder = testing::TempDir() + "/fourfold_rings";
+  ASSERT_EQ(test::launch().watch({folder, [](std::string_view) { return 3600.0; }}), "");
+  test::Training<> run(
+      test::deck_of(test::small_transformer(), {"parallel.dense.row=2", "parallel.dense.depth=2"}, world.size()),
+      world);
+  run.trainer.step();
+  const std::int64_t made = test::mpi_traffic().communicators;
+  for (int step = 0; step < 3; ++step) run.trainer.step();
+  EXPECT_EQ(test::mpi_traffic().communicators, made);
+  EXPECT_EQ(test::mpi_traffic().foreign, 0);
+
+  const auto ring = read_ring(Watchdog::ring_path(folder, world.rank()));
+  ASSERT_TRUE(ring);
+  EXPECT_EQ(ring->step, 4);
+  EXPECT_EQ(ring->phase, "update");
+  EXPECT_EQ(ring->waiting, -1);
+  const auto at = [&](const std::string& place) {
+    return std::any_of(ring->calls.begin(), ring->calls.end(),
+                       [&](const RingCall& call) { return call.ended && call.where.starts_with(place); });
+  };
+  EXPECT_TRUE(at("layers/linear.cpp:")) << "a movement names the layer's line, not its own";
+  EXPECT_TRUE(at("optim/"));
 }
 
 }  // namespace

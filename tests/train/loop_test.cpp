@@ -124,7 +124,7 @@ test::Tensors newest_tensors(const Deck& deck, const Communicator& ranks) {
   return test::values_of(run.saved.shards());
 }
 
-TEST(Loop, TenStepsAreFiveRestartFiveBitForBit) {
+TEST(Loop, P11TenStepsAreFiveRestartFiveBitForBit) {
   const Folder folder;
   const Deck deck = test::deck_of(test::small_transformer(), overrides(folder), world().size());
   EXPECT_EQ(run_train(deck, world(), until(0)), ExitCode::done);
@@ -190,7 +190,7 @@ TEST(Loop, MetricsSayWhatTheCeilingIsAndWhatWasComputed) {
 }
 
 // A run that ends on values that are not finite says where the time went all the same.
-TEST(Loop, ARunThatIsNotFiniteLeavesItsReports) {
+TEST(Loop, P62ARunThatIsNotFiniteLeavesItsReports) {
   const Folder folder;
   const Deck deck = test::deck_of(
       test::small_transformer(),
@@ -331,7 +331,7 @@ TEST(Loop, TimeIsReportedByPhase) {
   }
 }
 
-TEST(Loop, RestartOnOtherRankCounts) {
+TEST(Loop, P06RestartOnOtherRankCounts) {
   const Folder folder;
   const Communicator alone(world(), {world().rank()}, "alone");
   const auto deck_for = [&](int ranks) { return test::deck_of(test::small_transformer(), overrides(folder), ranks); };
@@ -354,7 +354,7 @@ TEST(Loop, RestartOnOtherRankCounts) {
 }
 
 // A killed run: checkpoints of step 3 and 6 exist, metrics.jsonl ends in the middle of step 8's line.
-TEST(Loop, UnfinishedLineIsCutOff) {
+TEST(Loop, P21UnfinishedLineIsCutOff) {
   const Folder folder;
   const Deck deck = test::deck_of(test::small_transformer(), overrides(folder), world().size());
   EXPECT_EQ(run_train(deck, world(), until(8)), ExitCode::again);
@@ -373,7 +373,7 @@ TEST(Loop, UnfinishedLineIsCutOff) {
 }
 
 // The stop file: nothing is lost, the file is gone, the same command goes on.
-TEST(Loop, StopFile) {
+TEST(Loop, P52StopFile) {
   const Folder folder;
   const Deck deck = test::deck_of(test::small_transformer(), overrides(folder), world().size());
   EXPECT_EQ(run_train(deck, world(), until(2)), ExitCode::again);
@@ -387,7 +387,7 @@ TEST(Loop, StopFile) {
 }
 
 // A stop during an evaluation drops it: the restart makes it before it goes on, and only then.
-TEST(Loop, DroppedEvaluationIsMadeAfterTheRestart) {
+TEST(Loop, P52DroppedEvaluationIsMadeAfterTheRestart) {
   const Folder folder;
   const Deck deck = test::deck_of(test::small_transformer(), overrides(folder), world().size());
   EXPECT_EQ(run_train(deck, world(), until(4)), ExitCode::again);
@@ -422,7 +422,7 @@ TEST(Loop, FinishedRun) {
 }
 
 // Another total changes a cosine's rate from here on: both schedules are shown, and only --new-schedule goes on.
-TEST(Loop, AnotherSchedule) {
+TEST(Loop, P12AnotherSchedule) {
   const Folder folder;
   const Deck deck = test::deck_of(test::small_transformer(), overrides(folder), world().size());
   EXPECT_EQ(run_train(deck, world(), until(5)), ExitCode::again);

@@ -2,9 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 
 #include "base/error.hpp"
+#include "base/timer.hpp"
 #include "comm/collectives.hpp"
 #include "comm/launch.hpp"
 #include "model/describe.hpp"
@@ -14,7 +19,9 @@
 #include "train/console.hpp"
 #include "train/evaluate.hpp"
 #include "train/micro_batch.hpp"
+#include "train/stop_request.hpp"
 #include "train/trainer.hpp"
+#include "train/watch_limits.hpp"
 
 namespace fourfold {
 namespace {
@@ -187,6 +194,65 @@ TEST(Calibrate, PositiveAndTheSameEverywhere) {
       EXPECT_GT(rate, 1e6);
     }
   }
+}
+
+// 60 s, a save of 5 s, steps of 1 s: the last save starts 9.5 s before the end.
+TEST(StopRequest, P53TimeRunsOutBeforeTheEnd) {
+  const auto seconds_left = [](double seconds) {
+    StopRequest stop(world(), testing::TempDir(), {now_ns() + static_cast<std::int64_t>(seconds * 1e9), 60, "a limit"});
+    stop.took_step(1);
+    stop.took_step(0.5);
+    stop.took_save(5);
+    EXPECT_EQ(stop.seconds_kept(), 9.5);
+    const bool stops = stop.agreed();
+    EXPECT_EQ(stop.reason(), stops ? "the time limit (a limit)" : "");
+    return stops;
+  };
+  EXPECT_FALSE(seconds_left(12));
+  EXPECT_TRUE(seconds_left(9.4));
+  // Before the first save: a tenth of the session is kept for it, 5 minutes at most.
+  EXPECT_EQ(StopRequest(world(), "", {now_ns(), 60, ""}).seconds_kept(), 9);
+  EXPECT_EQ(StopRequest(world(), "", {now_ns(), 86400, ""}).seconds_kept(), 450);
+}
+
+// The earlier of the deck's limit and Slurm's end counts.
+TEST(StopRequest, P53DeckAndSlurm) {
+  const std::int64_t now = now_ns();
+  EXPECT_EQ(session_end(0, now).at_ns, 0);
+  EXPECT_EQ(session_end(100, now).at_ns, now + 100'000'000'000);
+  setenv("SLURM_JOB_END_TIME", std::to_string(std::time(nullptr) + 50).c_str(), 1);
+  EXPECT_EQ(session_end(20, now).who, "run.time_limit");
+  const SessionEnd slurm = session_end(100, now);
+  EXPECT_NEAR(static_cast<double>(slurm.at_ns - now) * 1e-9, 50, 2);
+  EXPECT_NE(slurm.who.find("SLURM_JOB_END_TIME"), std::string::npos);
+  setenv("SLURM_JOB_END_TIME", "soon", 1);
+  EXPECT_EQ(session_end(0, now).at_ns, 0);
+  unsetenv("SLURM_JOB_END_TIME");
+}
+
+// What a rank sees between agreements is agreed on later, also where it is gone by then.
+TEST(StopRequest, P52ALookIsRemembered) {
+  const std::string folder = testing::TempDir() + "/fourfold_stop_" + std::to_string(world().size());
+  if (world().rank() == 0) {
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/STOP") << "\n";
+  }
+  barrier(world(), Phase::control);
+  StopRequest stop(world(), folder);
+  EXPECT_EQ(stop.look(), world().rank() == 0);
+  EXPECT_FALSE(stop.look());
+  stop.clear_file();
+  EXPECT_TRUE(stop.agreed());
+  EXPECT_EQ(stop.reason(), "the file " + folder + "/STOP");
+}
+
+TEST(WatchLimits, ByPhase) {
+  const WatchdogDeck limits{.start = 1, .step = 2, .evaluation = 3, .checkpoint = 4};
+  EXPECT_EQ(limit_of(limits, "start"), 1);
+  EXPECT_EQ(limit_of(limits, "restart"), 1);
+  EXPECT_EQ(limit_of(limits, "backward"), 2);
+  EXPECT_EQ(limit_of(limits, "evaluation"), 3);
+  EXPECT_EQ(limit_of(limits, "checkpoint"), 4);
 }
 
 TEST(Console, Formats) {

@@ -107,7 +107,7 @@ void expect_part_of(const Held& whole, const Held& some) {
   }
 }
 
-TEST(Regrid, AnyGridReadsWhatAnyGridWrote) {
+TEST(Regrid, P07AnyGridReadsWhatAnyGridWrote) {
   const Communicator alone(world(), {world().rank()}, "alone");
   const std::vector<DenseShape> grids = dense_factorisations(kRanks);
   std::vector<std::pair<DenseShape, DenseShape>> pairs;

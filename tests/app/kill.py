@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""kill.py FOURFOLD LAUNCHER...: SIGKILL at random moments of a run on 4 ranks that saves every 2 steps.
+
+Moments are uniform over a whole run, start included; one rank is killed, or all of them at once. The same command goes
+on: never a crash, never a lost committed step, and the weights, moments and state of the end are those of the unbroken
+run, byte for byte. 10 moments for each way of saving, 200 with FOURFOLD_FULL=1; FOURFOLD_SEED repeats a draw.
+"""
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import time
+
+from small_run import FULL, SEED, Runs, rank_processes
+
+# Overrides of each way of saving.
+WAYS = {
+    "synchronous": [],
+}
+
+
+def kill_once(runs, fourfold, way, draw, whole):
+    folder, moment, victim = "run", draw.uniform(0, whole), draw.randrange(runs.ranks + 1)
+    job = runs.start(fourfold, folder, *WAYS[way])
+    time.sleep(moment)
+    ranks = rank_processes(job)
+    everyone = victim == runs.ranks or len(ranks) < runs.ranks
+    for process in ranks if everyone else [ranks[victim]]:
+        try:
+            os.kill(process, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    if not ranks and job.poll() is None:
+        job.kill()  # before there were ranks
+    begin = time.monotonic()
+    out, err = job.communicate(timeout=60)
+    what = f"{way}: rank {'all' if everyone else victim} killed after {moment:.2f} of {whole:.2f} s"
+    if time.monotonic() - begin > 10:
+        runs.fail(f"{what}: not gone within 10 s")
+    committed = runs.committed(folder)
+    code, out, err, _ = runs.run(fourfold, folder, *WAYS[way])
+    found = re.search(r"restart from step (\d+) ", out)
+    start = int(found.group(1)) if found else 0
+    if code != 0:
+        runs.fail(f"{what}: the restart: exit code {code}\n{out[-2000:]}\n{err[-2000:]}")
+    elif start != (committed[-1] if committed else 0):
+        runs.fail(f"{what}: restart from step {start}, committed were {committed}")
+    return start
+
+
+def main():
+    fourfold, launcher = sys.argv[1], sys.argv[2:]
+    runs = Runs(launcher)
+    print(f"FOURFOLD_SEED={SEED}")
+    try:
+        for way, overrides in WAYS.items():
+            code, out, err, whole = runs.run(fourfold, "run", *overrides)
+            if code != 0:
+                runs.fail(f"{way}: the unbroken run: {code}\n{out}\n{err}")
+                continue
+            final = runs.bytes_of("run", "checkpoints", "step_00000012.h5")
+            shutil.rmtree(runs.path("run"))
+            draw = random.Random(SEED)
+            starts = []
+            for _ in range(200 if FULL else 10):
+                starts.append(kill_once(runs, fourfold, way, draw, whole))
+                if runs.bytes_of("run", "checkpoints", "step_00000012.h5") != final:
+                    runs.fail(f"{way}: other weights after a restart from step {starts[-1]}")
+                shutil.rmtree(runs.path("run"))
+            print(f"{way}: {len(starts)} kills, restarts from steps {sorted(starts)}", flush=True)
+            if not 0 < sum(1 for start in starts if start > 0):
+                runs.fail(f"{way}: no restart had a committed step to go on from")
+    finally:
+        runs.close()
+    print(f"{runs.failures} failures")
+    return 1 if runs.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
