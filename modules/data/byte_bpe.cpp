@@ -298,9 +298,7 @@ void ByteBpe::encode_word(std::string_view word, std::vector<std::int32_t>& ids)
 std::string ByteBpe::decode(std::span<const std::int32_t> ids) const {
   std::string text;
   for (const std::int32_t id : ids) {
-    if (id < 0 || id >= vocab() || !known_[static_cast<std::size_t>(id)]) {
-      refuse(path_, "has no token " + std::to_string(id));
-    }
+    if (!knows(id)) refuse(path_, "has no token " + std::to_string(id));
     text += spelt_[static_cast<std::size_t>(id)];
   }
   return text;

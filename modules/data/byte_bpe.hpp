@@ -35,6 +35,7 @@ class ByteBpe : public Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> ids) const override;
   std::int64_t vocab() const override { return static_cast<std::int64_t>(spelt_.size()); }
+  bool knows(std::int32_t id) const override { return id >= 0 && id < vocab() && known_[static_cast<std::size_t>(id)]; }
   std::optional<std::int32_t> end_of_document() const override;
 
  private:

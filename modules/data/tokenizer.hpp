@@ -18,6 +18,7 @@ class Tokenizer {
   // Errors (Error, input): an id that the vocabulary does not have.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   virtual std::int64_t vocab() const = 0;  // ids are below it
+  virtual bool knows(std::int32_t id) const { return id >= 0 && id < vocab(); }
   virtual std::optional<std::int32_t> end_of_document() const = 0;
 };
 

@@ -97,6 +97,7 @@ struct DataDeck {
   std::vector<std::int64_t> weights;  // of each entry of `train`; empty: one stream of all of them
   std::vector<std::string> valid;     // default: the tail of `train`, by valid_fraction
   double valid_fraction = 0.0;
+  std::string tokenizer = "auto";     // of generated text, a spec of make_tokenizer (data/tokenizer.hpp)
   std::int64_t end_of_document = -1;  // the id; -1: not given
   bool mask_document_ends = false;    // no training target after it
   // synthetic: samples are functions of (seed, index)

@@ -135,6 +135,11 @@ std::vector<DeckKey> make_table() {
           .derived("the tail of data.train, by data.valid_fraction", "[corpus/valid.txt]"));
   add(number("data.valid_fraction", fraction(), "of data.train held out at its end; 0: none",
              [](auto& d) { return &d.data.valid_fraction; }));
+  add(text(
+      "data.tokenizer",
+      "of prompts and generated text: bytes, a tokenizer.json, vocab.json or *.model, a folder with one; auto: what "
+      "convert weights left in run.folder, else bytes where model.vocab is 257",
+      [](auto& d) { return &d.data.tokenizer; }));
   add(integer("data.end_of_document", between(0, kMostSize), "id that ends a document: 256 of text, 50256 of GPT-2",
               [](auto& d) { return &d.data.end_of_document; })
           .derived("none", "256"));

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -250,6 +251,25 @@ class Export {
   std::map<std::string, const checkpoint::DatasetRecord*> datasets_;
 };
 
+// What tokenizers of Hugging Face folders consist of; they are copied as they are.
+constexpr std::array kTokenizerFiles{"tokenizer.json",          "tokenizer_config.json", "vocab.json",     "merges.txt",
+                                     "special_tokens_map.json", "added_tokens.json",     "tokenizer.model"};
+constexpr std::array kTokenizers{"tokenizer.json", "vocab.json", "tokenizer.model"};  // one of these must be there
+
+// Whether there was a tokenizer.
+bool copy_tokenizer(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  const auto there = [&](const char* name) { return fs::is_regular_file(from / name, error); };
+  if (std::none_of(kTokenizers.begin(), kTokenizers.end(), there)) return false;
+  fs::create_directories(to, error);
+  for (const char* name : kTokenizerFiles) {
+    if (!there(name) || fs::equivalent(from / name, to / name, error)) continue;
+    fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing, error);
+    if (error) fail_all(ExitCode::storage, (to / name).string() + ": " + error.message());
+  }
+  return true;
+}
+
 void write_text(const std::string& path, const std::string& text) {
   NewFile file(path);
   file.append(std::string_view(text));
@@ -298,6 +318,8 @@ ExchangeReport import_weights(const Communicator& world, const std::string& sour
   deck.data.kind = DataKind::synthetic;  // a place-holder: the model is what the deck is for
   deck.data.samples = 1;
   deck.data.end_of_document = foreign.end_of_document;
+  const std::string tokenizer = run_folder + "/tokenizer";
+  if (copy_tokenizer(source, tokenizer)) deck.data.tokenizer = tokenizer;
   deck.precision = precision;
   deck.parallel.dense.data = 0;  // what the ranks leave
   checkpoint::State state;
@@ -346,6 +368,10 @@ ExchangeReport export_weights(const std::string& path, const std::string& folder
                             [&](const safetensors::Entry& entry, safetensors::Writer& writer) {
                               from.write(parts.at(entry.name), number, writer);
                             });
+  // The deck names it by its folder or by a file of that; bytes and auto name none.
+  if (const fs::path tokenizer = read.deck.data.tokenizer; fs::exists(tokenizer)) {
+    copy_tokenizer(fs::is_directory(tokenizer) ? tokenizer : tokenizer.parent_path(), folder);
+  }
   const std::int64_t end = read.deck.data.end_of_document;
   write_text((fs::path(folder) / "config.json").string(), write_config(family, model, torch_name(number), end));
   write_text((fs::path(folder) / "generation_config.json").string(), write_generation_config(end));

@@ -148,6 +148,17 @@ typename Attention<T>::KeysValues Attention<T>::split_keys_values(const Work& wo
 }
 
 template <class T>
+typename Attention<T>::KeysValues Attention<T>::extended(const AttentionCache<T>& cache, const Tensor<T>& kv,
+                                                         Index first, Range range) const {
+  FOURFOLD_ASSERT(range.end <= cache.keys.rows(), "a sequence fits in its cache");
+  const Index heads = kv_held_.size(), width = heads * options_.head_dim;
+  const kernels::Matrix<const T> rows = row_block(kv, first, range.size());
+  kernels::copy_columns<T>(Space(), rows, 0, width, row_block(cache.keys, range.begin, range.size()), 0);
+  kernels::copy_columns<T>(Space(), rows, width, width, row_block(cache.values, range.begin, range.size()), 0);
+  return {all_heads(cache.keys, heads), all_heads(cache.values, heads)};
+}
+
+template <class T>
 void Attention<T>::rotate(const Work& work, const Tensor<T>& q, const Tensor<T>& kv, bool backward) const {
   if (!options_.rotary) return;
   const auto turn = backward ? kernels::rotary_backward<T> : kernels::rotary_forward<T>;
@@ -189,8 +200,7 @@ void Attention<T>::count_products(const Work& work, std::int64_t products, std::
 }
 
 template <class T>
-Tensor<T> Attention<T>::forward(const RowPlan<T>& rows, const Tensor<T>& stream, AttentionCache<T>* cache,
-                                Kept* kept) const {
+Tensor<T> Attention<T>::forward(const RowPlan<T>& rows, const Tensor<T>& stream, const Pasts& pasts, Kept* kept) const {
   const Space space;
   const auto over_row = rows.over_row(context_, stream.cols());
   Work work = plan_work(rows);
@@ -200,21 +210,17 @@ Tensor<T> Attention<T>::forward(const RowPlan<T>& rows, const Tensor<T>& stream,
   rotate(work, q, kv, false);
   if (work.kv_over_depth) kv = work.kv_over_depth->gather(kv, Phase::forward);
   KeysValues all = split_keys_values(work, kv);
-  if (cache != nullptr) {
-    const Index width = kv_held_.size() * options_.head_dim;
-    FOURFOLD_ASSERT(rows.coordinate.sequences == 1 && cache->length + kv.rows() <= cache->keys.rows(),
-                    "a cache is of one sequence that fits");
-    kernels::copy_columns<T>(space, kv.matrix(), 0, width, row_block(cache->keys, cache->length, kv.rows()), 0);
-    kernels::copy_columns<T>(space, kv.matrix(), width, width, row_block(cache->values, cache->length, kv.rows()), 0);
-    cache->length += kv.rows();
-    work.key_rows = cache->keys.rows();
-    all = {all_heads(cache->keys, kv_held_.size()), all_heads(cache->values, kv_held_.size())};
-  }
+  std::size_t past = 0;
   const Index heads = work.q_heads.size();
   Tensor<T> out(context_.pool, MemoryTag::activations, q.rows(), q.cols());
   const Tensor<kernels::Acc<T>> lse(context_.pool, MemoryTag::activations, q.rows(), heads);
   for_each_range(work.rows, [&](Index first, Index count, Range range) {
-    const kernels::AttentionShape s = shape(work, range);
+    kernels::AttentionShape s = shape(work, range);
+    if (rows.cached) {
+      const AttentionCache<T>& cache = *pasts[past++];
+      all = extended(cache, kv, first, range);
+      s.key_rows = cache.keys.rows();
+    }
     const Tensor<kernels::Acc<T>> scratch(context_.pool, MemoryTag::buffers, 1, kernels::attention_scratch<T>(s));
     kernels::attention_forward<T>(space, s, read_only(down(all_heads(q, heads), first)), read_only(all.keys),
                                   read_only(all.values), down(all_heads(out, heads), first),

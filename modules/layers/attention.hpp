@@ -47,8 +47,11 @@ class Attention {
   Attention(const LayerContext<T>& context, const std::string& name, const AttentionOptions& options,
             const InitializerFor& init);
 
-  // x: rows of the stream x D/col. With a cache: one sequence whose rows follow what the cache holds.
-  Tensor<T> forward(const RowPlan<T>& rows, const Tensor<T>& x, AttentionCache<T>* cache, Kept* kept) const;
+  // One a range of the rows: its past, which the range's keys and values join.
+  using Pasts = std::vector<const AttentionCache<T>*>;
+
+  // x: rows of the stream x D/col. `pasts`: where rows.cached.
+  Tensor<T> forward(const RowPlan<T>& rows, const Tensor<T>& x, const Pasts& pasts, Kept* kept) const;
   Tensor<T> backward_input(const RowPlan<T>& rows, const Tensor<T>& dy, Kept& kept) const;
   void backward_weight(Kept& kept) const;
 
@@ -73,6 +76,8 @@ class Attention {
   };
   // k and v side by side in columns, or stacked in rows where col cuts heads.
   KeysValues split_keys_values(const Work& work, const Tensor<T>& kv) const;
+  // What a sequence has once kv's rows from `first` on, its tokens `range`, are in its cache.
+  KeysValues extended(const AttentionCache<T>& cache, const Tensor<T>& kv, Index first, Range range) const;
   void rotate(const Work& work, const Tensor<T>& q, const Tensor<T>& kv, bool backward) const;
   kernels::AttentionShape shape(const Work& work, Range queries) const;
   // On the virtual clock: each query with the keys it sees, `products` times 2 head_dim FLOPs; `passes` times q, k and

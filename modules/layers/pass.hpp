@@ -16,7 +16,7 @@ struct MicroBatch {
   Index sequences = 0;
   Index tokens = 1;  // rows per sequence held here (1 for the MLP)
   // Which tokens of each sequence these are; rows are stacked range by range, (sequence, token) order in each. Empty:
-  // the sequence's first `tokens` (or, with caches, those that follow the past).
+  // the sequence's first `tokens`. With caches: one range a sequence, which begins where its past ends.
   std::vector<Range> token_ranges;
   Index sequence_tokens = 0;     // of a whole sequence where depth coordinates hold parts; 0: `tokens`
   Index first_sample = 0;        // number of its first sequence among the samples of the step
@@ -28,11 +28,14 @@ struct MicroBatch {
   Index rows() const { return sequences * tokens; }
 };
 
-// Keys and values of one sequence's past, for generation.
+// Generation: keys and values of one sequence's past.
 template <class T>
 struct AttentionCache {
   Tensor<T> keys, values;  // capacity x (K d of this rank)
-  Index length = 0;
+};
+template <class T>
+struct SequenceCache {
+  std::vector<AttentionCache<T>> layers;  // by number in the model; those of other stages are empty
 };
 
 template <class T>
@@ -44,7 +47,8 @@ struct Pass {
   double loss_scale = 1.0;   // 1 / (target tokens of the whole step): the factor of every loss gradient
   Index step_sequences = 0;  // of the whole step, over its micro-batches and batch coordinates; 0: the batch's
   Index micro_batches = 1;   // of the step
-  std::vector<AttentionCache<T>>* caches = nullptr;  // generation: one a layer, of one sequence
+  // Generation: range i of the batch's token_ranges is of a sequence of its own, whose past is caches[i].
+  const std::vector<const SequenceCache<T>*>* caches = nullptr;
   bool keeps() const { return training && keep; }
 };
 

@@ -11,13 +11,17 @@ Index Rows::count() const {
 TokenLayout Rows::layout(Range cols) const {
   TokenLayout layout;
   layout.width = cols.size();
-  for (const Range& range : ranges) layout.blocks.push_back({{0, sequences}, range, cols});
+  for (const Range& range : ranges) {
+    const auto number = static_cast<Index>(layout.blocks.size());
+    layout.blocks.push_back({separate ? Range{number, number + 1} : Range{0, sequences}, range, cols});
+  }
   return layout;
 }
 
 Rows cut_over_row(const Rows& rows, int parts, int index) {
   Rows cut;
   cut.sequences = rows.sequences;
+  cut.separate = rows.separate;
   for (const Range& range : rows.ranges) {
     const Range mine = part(range.size(), parts, index);
     cut.ranges.push_back({range.begin + mine.begin, range.begin + mine.end});
@@ -30,13 +34,11 @@ RowPlan<T> plan_rows(const LayerContext<T>& context, const Pass<T>& pass) {
   RowPlan<T> plan;
   plan.coordinate.sequences = pass.batch->sequences;
   plan.coordinate.ranges = pass.batch->token_ranges;
-  if (plan.coordinate.ranges.empty()) {
-    const Index past = pass.caches != nullptr && !pass.caches->empty() ? pass.caches->front().length : 0;
-    plan.coordinate.ranges = {{past, past + pass.batch->tokens}};
-  }
-  plan.sequence_tokens = pass.batch->sequence_tokens > 0 ? pass.batch->sequence_tokens : pass.batch->tokens;
-  plan.depth_parts = context.options.depth_sequence && !pass.batch->token_ranges.empty();
   plan.cached = pass.caches != nullptr;
+  plan.coordinate.separate = plan.cached;
+  if (plan.coordinate.ranges.empty() && !plan.cached) plan.coordinate.ranges = {{0, pass.batch->tokens}};
+  plan.sequence_tokens = pass.batch->sequence_tokens > 0 ? pass.batch->sequence_tokens : pass.batch->tokens;
+  plan.depth_parts = context.options.depth_sequence && !pass.batch->token_ranges.empty() && !plan.cached;
   plan.sharded = context.options.sequence_shard && context.extent(Axis::row) > 1;
   plan.stream = plan.sharded ? cut_over_row(plan.coordinate, context.extent(Axis::row), context.place(Axis::row))
                              : plan.coordinate;

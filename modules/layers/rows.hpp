@@ -16,6 +16,7 @@ namespace fourfold {
 struct Rows {
   Index sequences = 0;
   std::vector<Range> ranges;
+  bool separate = false;  // generation: each range is of one sequence of its own (`sequences` is 1)
 
   Index count() const;
   TokenLayout layout(Range cols) const;  // all rows, these columns
@@ -33,7 +34,7 @@ struct RowPlan {
   std::unique_ptr<LayoutGather<T>> over_row(const LayerContext<T>& context, Index width) const;
   bool sharded = false;      // the stream is cut over row
   bool depth_parts = false;  // depth coordinates hold parts of the sequences
-  bool cached = false;       // rows follow those of a cache
+  bool cached = false;       // rows follow those of caches
 };
 
 template <class T>

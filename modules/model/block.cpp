@@ -51,12 +51,16 @@ class Block : public CachedUnit<T> {
 
   std::unique_ptr<Kept> forward(const PlannedPass<T>& pass, Tensor<T>& x, LossSum&) override {
     auto kept = pass.keeps() ? std::make_unique<KeptTensors>() : nullptr;
-    AttentionCache<T>* cache = pass.caches != nullptr ? &(*pass.caches)[static_cast<std::size_t>(layer_)] : nullptr;
+    typename Attention<T>::Pasts pasts;
+    if (pass.caches != nullptr) {
+      for (const SequenceCache<T>* cache : *pass.caches)
+        pasts.push_back(&cache->layers[static_cast<std::size_t>(layer_)]);
+    }
     KeptTensors* attention = attention_again_ ? nullptr : kept.get();
     KeptTensors* ffn = ffn_again_ ? nullptr : kept.get();
     const Tensor<T> normed = attention_norm_.forward(x, attention ? &attention->attention_norm : nullptr);
     const Tensor<T> attended =
-        attention_.forward(pass.rows, normed, cache, attention ? &attention->attention : nullptr);
+        attention_.forward(pass.rows, normed, pasts, attention ? &attention->attention : nullptr);
     if (kept && attention_again_) kept->attention_norm.x = x;
     const Tensor<T> h = drop(pass, ".attention", attended);  // once the norm has added x
     const Tensor<T> normed_h = ffn_norm_.forward(x, h, ffn ? &ffn->ffn_norm : nullptr);
@@ -71,7 +75,7 @@ class Block : public CachedUnit<T> {
     auto& kept = static_cast<KeptTensors&>(base);
     if (attention_again_) {
       const Tensor<T> x = kept.attention_norm.x;
-      attention_.forward(pass.rows, attention_norm_.forward(x, &kept.attention_norm), nullptr, &kept.attention);
+      attention_.forward(pass.rows, attention_norm_.forward(x, &kept.attention_norm), {}, &kept.attention);
     }
     if (ffn_again_) {
       const Tensor<T> h = kept.ffn_norm.x;
@@ -96,7 +100,9 @@ class Block : public CachedUnit<T> {
   }
 
   MoeLayer<T>* experts() override { return ffn_.experts(); }
-  AttentionCache<T> make_cache(Index capacity) const override { return attention_.make_cache(capacity); }
+  void add_cache(Index capacity, SequenceCache<T>& cache) const override {
+    cache.layers[static_cast<std::size_t>(layer_)] = attention_.make_cache(capacity);
+  }
 
  private:
   static AttentionOptions attention_options(const ModelDeck& model) {

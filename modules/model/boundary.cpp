@@ -31,4 +31,26 @@ TokenLayout boundary_layout(const Deck& deck, const ProcessGrid& grid, const Coo
   return layout;
 }
 
+Range generated_part(const ProcessGrid& grid, const Coordinates& here, std::int64_t sequences) {
+  const DenseShape& dense = grid.stage(here.stage).dense;
+  return part(sequences, dense.coordinates(), std::int64_t{here.data} * dense.depth + here.depth);
+}
+
+TokenLayout generated_layout(const Deck& deck, const ProcessGrid& grid, const Coordinates& here,
+                             const std::vector<Range>& ranges) {
+  const DenseShape& dense = grid.stage(here.stage).dense;
+  const Range mine = generated_part(grid, here, static_cast<std::int64_t>(ranges.size()));
+  Rows rows;
+  rows.ranges.assign(ranges.begin() + mine.begin, ranges.begin() + mine.end);
+  if (deck.parallel.sequence_shard && dense.row > 1) rows = cut_over_row(rows, dense.row, here.row);
+  const Range cols = part(deck.model.hidden, dense.col, here.col);
+  TokenLayout layout;
+  layout.width = cols.size();
+  for (std::int64_t s = 0; s < mine.size(); ++s) {
+    const Range& tokens = rows.ranges[static_cast<std::size_t>(s)];
+    if (tokens.size() > 0) layout.blocks.push_back({{mine.begin + s, mine.begin + s + 1}, tokens, cols});
+  }
+  return layout;
+}
+
 }  // namespace fourfold

@@ -2,6 +2,8 @@
 // the hand-off between two stages repartitions. Arithmetic: nothing here communicates.
 #pragma once
 
+#include <vector>
+
 #include "deck/deck.hpp"
 #include "grid/process_grid.hpp"
 #include "tensor/layout.hpp"
@@ -13,5 +15,11 @@ namespace fourfold {
 // reads them over. Equal on all ranks of an axis that cuts none of it.
 TokenLayout boundary_layout(const Deck& deck, const ProcessGrid& grid, const Coordinates& here, std::int64_t unit,
                             std::int64_t samples);
+
+// In generation every sequence has tokens of its own, ranges[s] (empty: none in this pass), and whole sequences are cut
+// over data and depth.
+Range generated_part(const ProcessGrid& grid, const Coordinates& here, std::int64_t sequences);
+TokenLayout generated_layout(const Deck& deck, const ProcessGrid& grid, const Coordinates& here,
+                             const std::vector<Range>& ranges);
 
 }  // namespace fourfold

@@ -74,15 +74,21 @@ class Head : public HeadUnit<T> {
     if (norm_) norm_->backward_weight(kept.norm);
   }
 
-  Tensor<T> logits(const PlannedPass<T>& pass, const Tensor<T>& x, Index rows) const override {
+  Tensor<T> logits(const PlannedPass<T>& pass, const Tensor<T>& x, const std::vector<Index>& rows) const override {
     Tensor<T> normed = norm_ ? norm_->forward(x, nullptr) : x;
     const auto over_row = pass.rows.over_row(context_, x.cols());
     if (over_row) normed = over_row->gather(normed, Phase::forward);
-    FOURFOLD_ASSERT(rows <= normed.rows(), "logits are asked for rows that exist");
-    Tensor<T> last(context_.pool, MemoryTag::activations, rows, normed.cols());
-    kernels::copy_columns<T>(Space(), row_block(normed, normed.rows() - rows, rows), 0, normed.cols(), last.matrix(),
-                             0);
-    return projection_.forward(last, nullptr);
+    const auto count = static_cast<Index>(rows.size());
+    Tensor<T> some(context_.pool, MemoryTag::activations, count, normed.cols());
+    for (Index i = 0; i < count;) {  // runs of rows that follow one another
+      const Index first = rows[static_cast<std::size_t>(i)];
+      Index run = 1;
+      while (i + run < count && rows[static_cast<std::size_t>(i + run)] == first + run) ++run;
+      FOURFOLD_ASSERT(first >= 0 && first + run <= normed.rows(), "logits are asked for rows that exist");
+      kernels::copy_columns<T>(Space(), row_block(normed, first, run), 0, normed.cols(), row_block(some, i, run), 0);
+      i += run;
+    }
+    return projection_.forward(some, nullptr);
   }
 
   Range held() const override { return loss_.held(); }

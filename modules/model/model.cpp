@@ -235,20 +235,25 @@ void Model<T>::backward(const Pass<T>& pass, Activations<T>& kept) {
 }
 
 template <class T>
-Tensor<T> Model<T>::logits(const Pass<T>& given, Index rows) {
+Tensor<T> Model<T>::extend(const Pass<T>& given, Tensor<T> x, const std::vector<Index>& rows) {
   const PlannedPass<T> pass = plan(given);
-  FOURFOLD_ASSERT(chunks() == 1, "the whole model is here");
-  const auto& units = at(0).units;
-  Tensor<T> x;
-  LossSum none;
-  for (std::size_t i = 0; i + 1 < units.size(); ++i) units[i]->forward(pass, x, none);
-  const auto& head = static_cast<const HeadUnit<T>&>(*units.back());
-  const Tensor<T> mine = head.logits(pass, x, rows);
+  FOURFOLD_ASSERT(chunks() == 1, "generation has one chunk a stage");
+  const HeadUnit<T>* head = nullptr;
+  for (const auto& unit : at(0).units) {
+    head = dynamic_cast<const HeadUnit<T>*>(unit.get());
+    if (head != nullptr) break;
+    LossSum none;
+    unit->forward(pass, x, none);
+  }
+  if (head == nullptr) return x;
+  const Tensor<T> mine = head->logits(pass, x, rows);
 
   // The parts of the vocabulary side by side.
   const Communicator& row = comms_.group(AxisSet{Axis::row});
   if (row.size() == 1) return mine;
-  const auto columns = [&](Range cols) { return TokenLayout{{TokenBlock{{0, rows}, {0, 1}, cols}}, cols.size()}; };
+  const auto columns = [&](Range cols) {
+    return TokenLayout{{TokenBlock{{0, mine.rows()}, {0, 1}, cols}}, cols.size()};
+  };
   std::vector<TokenLayout> parts;
   for (int r = 0; r < row.size(); ++r) parts.push_back(columns(part(deck_.model.vocab, row.size(), r)));
   const LayoutGather<T> over_row(row, pool_, std::move(parts), columns({0, deck_.model.vocab}), Summation::fast);
@@ -256,13 +261,13 @@ Tensor<T> Model<T>::logits(const Pass<T>& given, Index rows) {
 }
 
 template <class T>
-std::vector<AttentionCache<T>> Model<T>::make_caches(Index capacity) {
-  std::vector<AttentionCache<T>> caches;
+SequenceCache<T> Model<T>::make_cache(Index capacity) const {
+  SequenceCache<T> cache;
+  cache.layers.resize(static_cast<std::size_t>(deck_.model.layers));
   for (const auto& unit : at(0).units) {
-    if (const auto* block = dynamic_cast<const CachedUnit<T>*>(unit.get()))
-      caches.push_back(block->make_cache(capacity));
+    if (const auto* block = dynamic_cast<const CachedUnit<T>*>(unit.get())) block->add_cache(capacity, cache);
   }
-  return caches;
+  return cache;
 }
 
 template class Model<float>;

@@ -74,10 +74,13 @@ class Model {
   LossSum forward(const Pass<T>& pass, Activations<T>& kept);
   void backward(const Pass<T>& pass, Activations<T>& kept);
 
-  // Logits of the last `rows` rows (generation): rows x V, the whole vocabulary on every rank. No loss. With
-  // pass.caches the rows are taken to follow what the caches hold, and the caches grow by them.
-  Tensor<T> logits(const Pass<T>& pass, Index rows);
-  std::vector<AttentionCache<T>> make_caches(Index capacity);
+  // --- generation, on a stage of one chunk ---
+
+  // x: what came from the stage before (nothing on the first). Returns what goes to the next one; on the last the
+  // logits of some rows of the coordinate, as many x V, the whole vocabulary on every rank. No loss. With pass.caches
+  // the caches grow by the rows.
+  Tensor<T> extend(const Pass<T>& pass, Tensor<T> x, const std::vector<Index>& rows);
+  SequenceCache<T> make_cache(Index capacity) const;  // of one sequence, for this stage's layers
 
  private:
   struct Chunk {

@@ -20,12 +20,12 @@ Tensor<T> apply_dropout(const LayerContext<T>& context, const PlannedPass<T>& pa
 template <class T>
 Tensor<T> held_inputs(const LayerContext<T>& context, const Tensor<T>& inputs);
 
-// A unit that can also run with a cache of past keys and values (transformer blocks).
+// A unit that can also run with caches of past keys and values (transformer blocks).
 template <class T>
 class CachedUnit : public Unit<T> {
  public:
   using Unit<T>::Unit;
-  virtual AttentionCache<T> make_cache(Index capacity) const = 0;
+  virtual void add_cache(Index capacity, SequenceCache<T>& cache) const = 0;  // its layer's part
 };
 
 // The matrix of the token embedding, and of a tied head.
@@ -45,8 +45,8 @@ template <class T>
 class HeadUnit : public Unit<T> {
  public:
   using Unit<T>::Unit;
-  // Logits of the last `rows` rows of x: rows x this rank's part of the vocabulary.
-  virtual Tensor<T> logits(const PlannedPass<T>& pass, const Tensor<T>& x, Index rows) const = 0;
+  // Logits of some rows of the coordinate: as many x this rank's part of the vocabulary.
+  virtual Tensor<T> logits(const PlannedPass<T>& pass, const Tensor<T>& x, const std::vector<Index>& rows) const = 0;
   virtual Range held() const = 0;
 };
 template <class T>

@@ -54,6 +54,31 @@ on_grid() { # RANKS OVERRIDE...
     fail "generate on $*: exit code $?"
   cmp "$work/text.1" "$work/log" || fail "generate on $*: another text"
 }
+# Several prompts, the same on every grid and pipeline; the first is the one of text.1.
+printf '{"prompt": "of a text"}\n{"ids": [108, 105, 110, 101]}\n{"prompt": ""}\n' >"$work/prompts.jsonl"
+batch=(--prompt "line 7" --prompts prompts.jsonl --tokens 90 --temperature 0.8 --top-k 40 --seed 3)
+: >"$work/log"
+launch 1 generate small.yaml "${batch[@]}" || fail "generate of several prompts: exit code $?"
+cp "$work/log" "$work/lines.1"
+python3 - "$work" <<'PROGRAM' || fail "generate of several prompts: $(cat "$work/lines.1")"
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1] + "/lines.1")]
+text = open(sys.argv[1] + "/text.1").read()
+assert [line["index"] for line in lines] == [0, 1, 2, 3]
+assert lines[0]["text"] + "\n" == text and lines[1]["text"].startswith("of a text")
+assert lines[2]["text"].startswith("line") and lines[3]["prompt_ids"] == [256]
+assert all(len(line["ids"]) == 90 or line["end"] for line in lines)
+PROGRAM
+batch_on_grid() { # RANKS OVERRIDE...
+  local n=$1
+  shift
+  : >"$work/log"
+  launch "$n" generate small.yaml "${batch[@]}" "$@" || fail "generate of several prompts on $*: exit code $?"
+  cmp "$work/lines.1" "$work/log" || fail "generate of several prompts on $*: other texts"
+}
+batch_on_grid 3
+batch_on_grid 4 parallel.stages=2 parallel.dense.col=2
+batch_on_grid 4 parallel.stages=2 'parallel.stage_grids=[{row: 3}, {data: 1}]'
 # A restart from step 36 on the grid: the steps to 40 have the losses of the unbroken run, to rounding.
 restart_on_grid() {
   local n=$1
@@ -156,6 +181,8 @@ refused 2 'no validation data' eval small.yaml data.valid_fraction=0 eval.every=
 refused 2 'is another model\|is of another model' eval small.yaml model.hidden=24
 refused 2 'is no checkpoint' eval small.yaml --checkpoint small.yaml
 refused 4 'no committed checkpoint' generate small.yaml run.folder=elsewhere --prompt x
-refused 2 'models of bytes' generate small.yaml model.vocab=300 --prompt x
+refused 2 'no tokenizer for a vocabulary of 300' generate small.yaml model.vocab=300 --prompt x
+refused 2 'id 257 is not below' generate small.yaml --ids '3 257'
+refused 2 'is no list of ids' generate small.yaml --ids '3 x'
 echo "$failures failures"
 [ "$failures" = 0 ]

@@ -75,7 +75,9 @@ void generate(const Launch& launch, const Deck& deck) {
   Reader reader(pool);
   std::vector<double> seconds, bound, share;  // of each token
   Stopwatch watch;
-  generate_tokens(model, comms, pool, {1, 2, 3, 4}, kTokens, {}, [&](std::int32_t) {
+  GenerateOptions options;
+  options.tokens = kTokens;
+  generate_tokens(model, comms, pool, {{1, 2, 3, 4}}, options, [&](std::size_t, std::int32_t) {
     seconds.push_back(watch.seconds());
     bound.push_back(bytes * reader.seconds_per_byte(launch.world()));
     share.push_back(bound.back() / seconds.back());

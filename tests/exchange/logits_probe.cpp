@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <numeric>
 #include <sstream>
 #include <vector>
 
@@ -30,9 +31,10 @@ void write_logits(const Launch& launch, const Deck& deck, char** argv) {
   const std::int64_t tokens = std::atoll(argv[4]);
   const std::size_t count = prompts.size() / 4 / static_cast<std::size_t>(tokens);
   const auto* ids = reinterpret_cast<const std::int32_t*>(prompts.data());
+  std::vector<Index> rows(static_cast<std::size_t>(tokens));
+  std::iota(rows.begin(), rows.end(), Index{0});
   std::ofstream out(launch.world().rank() == 0 ? argv[5] : "/dev/null", std::ios::binary);
   for (std::size_t prompt = 0; prompt < count; ++prompt, ids += tokens) {
-    std::vector<AttentionCache<float>> caches = model.make_caches(tokens);
     MicroBatch<float> batch;
     batch.sequences = 1;
     batch.tokens = tokens;
@@ -42,8 +44,7 @@ void write_logits(const Launch& launch, const Deck& deck, char** argv) {
     Kokkos::deep_copy(batch.ids.vector(), mirror);
     Pass<float> pass;
     pass.batch = &batch;
-    pass.caches = &caches;
-    const Tensor<float> logits = model.logits(pass, tokens);
+    const Tensor<float> logits = model.extend(pass, {}, rows);
     const auto host = Kokkos::create_mirror_view(logits.vector());
     Kokkos::deep_copy(host, logits.vector());
     const std::vector<double> values(host.data(), host.data() + host.extent(0));

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "small_model.hpp"
 
@@ -71,19 +72,26 @@ TEST(ModelForward, CacheEqualsOnePass) {
     const MicroBatch<double> whole = small.random_batch(1, 4);
     Pass<double> pass;
     pass.batch = &whole;
-    const Tensor<double> all = small.model.logits(pass, whole.rows());
+    const auto all_rows = [](Index count) {
+      std::vector<Index> rows(static_cast<std::size_t>(count));
+      std::iota(rows.begin(), rows.end(), Index{0});
+      return rows;
+    };
+    const Tensor<double> all = small.model.extend(pass, {}, all_rows(whole.rows()));
 
-    std::vector<AttentionCache<double>> caches = small.model.make_caches(whole.rows());
+    const SequenceCache<double> cache = small.model.make_cache(whole.rows());
+    const std::vector<const SequenceCache<double>*> caches{&cache};
     pass.caches = &caches;
     Index done = 0;
     for (const Index count : {Index{3}, Index{1}, Index{1}, whole.rows() - 5}) {
       MicroBatch<double> some;
       some.sequences = 1;
       some.tokens = count;
+      some.token_ranges = {{done, done + count}};
       some.ids = Tensor<std::int32_t>(small.pool, MemoryTag::buffers, count, 1);
       for (Index i = 0; i < count; ++i) some.ids.data()[i] = whole.ids.data()[done + i];
       pass.batch = &some;
-      const Tensor<double> logits = small.model.logits(pass, count);
+      const Tensor<double> logits = small.model.extend(pass, {}, all_rows(count));
       for (Index i = 0; i < logits.size(); ++i) {
         EXPECT_NEAR(logits.data()[i], all.data()[done * all.cols() + i], 1e-12) << named.name;
       }
