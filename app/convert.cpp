@@ -23,11 +23,12 @@ namespace {
 
 void add_data(CLI::App& line, ConvertOptions& options) {
   line.add_option("FILES", options.inputs, "text or token files (Megatron, llm.c); paths and globs")->required();
-  line.add_option("--to", options.to, "megatron or llmc")
+  line.add_option("--to", options.to, "megatron, llmc or, from tokens back, text")
       ->required()
-      ->transform(CLI::Transformer(
-          std::map<std::string, TokenFormat>{{"megatron", TokenFormat::megatron}, {"llmc", TokenFormat::llmc}}));
-  line.add_option("--output", options.stem, "STEM of STEM.bin and STEM.idx, or of STEM_000000.bin and so on")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, TokenFormat>{
+          {"megatron", TokenFormat::megatron}, {"llmc", TokenFormat::llmc}, {"text", TokenFormat::text}}));
+  line.add_option("--output", options.stem,
+                  "STEM of STEM.bin and STEM.idx, of STEM_000000.bin and so on, of STEM.txt or STEM.jsonl")
       ->required();
   line.add_option(
       "--tokenizer", options.tokenizer,
@@ -35,7 +36,7 @@ void add_data(CLI::App& line, ConvertOptions& options) {
       "SentencePiece; a folder that holds one");
   line.add_option("--documents", options.documents,
                   "a text file is one document (files), one a line (lines), or JSON (jsonl)")
-      ->transform(CLI::Transformer(std::map<std::string, DocumentsOf>{
+      ->transform(CLI::CheckedTransformer(std::map<std::string, DocumentsOf>{
           {"files", DocumentsOf::files}, {"lines", DocumentsOf::lines}, {"jsonl", DocumentsOf::jsonl}}));
   line.add_option("--json-key", options.json_key, "of jsonl: where the text is");
   line.add_option("--end-of-document", options.end_of_document,
@@ -45,7 +46,7 @@ void add_data(CLI::App& line, ConvertOptions& options) {
   line.add_option("--vocab", options.vocab, "ids are below it; u16 below 65,500, else 32 bits")
       ->check(CLI::Range(1, 1 << 24));
   line.add_option("--raw", options.raw, "what files without a known header are: text, u16 or u32")
-      ->transform(CLI::Transformer(
+      ->transform(CLI::CheckedTransformer(
           std::map<std::string, RawKind>{{"text", RawKind::text}, {"u16", RawKind::u16}, {"u32", RawKind::u32}}));
   line.add_option("--shard-tokens", options.shard_tokens, "most tokens of a llm.c file")
       ->check(CLI::Range(1, 2147483647));
@@ -80,7 +81,7 @@ void add_weights(CLI::App& line, WeightOptions& options) {
                   "the run's folder to make of a Hugging Face folder, or the folder to export to")
       ->required();
   line.add_option("--precision", options.precision, "of the checkpoint that is made: fp32, bf16 or fp64")
-      ->transform(CLI::Transformer(std::map<std::string, Precision>{
+      ->transform(CLI::CheckedTransformer(std::map<std::string, Precision>{
           {"fp32", Precision::fp32}, {"bf16", Precision::bf16}, {"fp64", Precision::fp64}}));
   line.add_option("--type", options.type,
                   "of exported numbers: F32, BF16, F16 or F64; without it what was imported, else what is stored")

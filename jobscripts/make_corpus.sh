@@ -16,6 +16,9 @@ fail() {
 }
 
 [ $# -ge 1 ] || fail 2 "usage: make_corpus.sh OUT [FILE...]"
+for name in "$@"; do
+  [[ $name != -* ]] || fail 2 "$name: there are no options; usage: make_corpus.sh OUT [FILE...] (a file of that name: ./$name)"
+done
 out=$1
 shift
 

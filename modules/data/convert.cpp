@@ -51,6 +51,50 @@ std::vector<std::string> shards_of(const std::string& stem) {
   return shards;
 }
 
+// Documents as text: STEM.txt or STEM.jsonl.
+class TextWriter : public TokenWriter {
+ public:
+  TextWriter(const std::string& path, const ConvertOptions& options, const Tokenizer& tokenizer)
+      : options_(options), tokenizer_(tokenizer), file_(new_file(path)) {}
+
+  void add_sequence(std::span<const std::int32_t> ids) override {
+    for (const std::int32_t id : ids) {
+      if (!tokenizer_.knows(id)) refuse("the tokenizer " + options_.tokenizer + " has no id " + std::to_string(id));
+    }
+    ids_.insert(ids_.end(), ids.begin(), ids.end());
+  }
+  void end_document() override {
+    std::string text = tokenizer_.decode(ids_);
+    ids_.clear();
+    if (options_.documents == DocumentsOf::lines) {
+      if (text.find('\n') != std::string::npos) {
+        refuse("holds a line break, and --documents lines gives it one line; jsonl keeps it");
+      }
+      text += '\n';
+    } else if (options_.documents == DocumentsOf::jsonl) {
+      try {
+        text = nlohmann::ordered_json{{options_.json_key, text}}.dump() + "\n";
+      } catch (const nlohmann::json::exception&) {
+        refuse("is not UTF-8, as JSON must be; --documents files writes its bytes");
+      }
+    }
+    file_.append(std::string_view(text));
+    ++document_;
+  }
+  void complete() override { file_.complete(); }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what) const {
+    fail_all(ExitCode::input, file_.path() + ": document " + std::to_string(document_) + ": " + what);
+  }
+
+  const ConvertOptions& options_;
+  const Tokenizer& tokenizer_;
+  NewFile& file_;
+  Ids ids_;
+  std::int64_t document_ = 0;
+};
+
 class Conversion {
  public:
   explicit Conversion(const ConvertOptions& options) : options_(options) {}
@@ -65,7 +109,8 @@ class Conversion {
         has_text_ = true;
       }
     }
-    if (has_text_) tokenizer_ = make_tokenizer(options_.tokenizer);
+    if (has_text_ && to_text()) fail_all(ExitCode::input, "--to text wants token files; one of the FILES is text");
+    if (has_text_ || to_text()) tokenizer_ = make_tokenizer(options_.tokenizer);
     end_ = options_.end_of_document;
     if (!end_ && tokenizer_) end_ = tokenizer_->end_of_document();
     if (options_.parts > 1 && (has_text_ || options_.to != TokenFormat::megatron)) {
@@ -87,6 +132,10 @@ class Conversion {
 
  private:
   bool to_megatron() const { return options_.to == TokenFormat::megatron; }
+  bool to_text() const { return options_.to == TokenFormat::text; }
+  std::string text_path() const {
+    return options_.stem + (options_.documents == DocumentsOf::jsonl ? ".jsonl" : ".txt");
+  }
 
   std::int32_t end_id(const std::string& why) const {
     if (!end_) fail_all(ExitCode::input, why + " needs --end-of-document ID: 50256 of GPT-2, 128000 of Llama 3");
@@ -117,14 +166,17 @@ class Conversion {
       stem += fmt::format("-{:05}-of-{:05}", part_ + 1, options_.parts);
     }
     // Any shard of llm.c's, for later ones of an earlier run would be read with those of this.
-    const std::vector<std::string> names =
-        to_megatron() ? std::vector<std::string>{stem + ".bin", stem + ".idx"} : shards_of(stem);
+    const std::vector<std::string> names = to_text()       ? std::vector<std::string>{text_path()}
+                                           : to_megatron() ? std::vector<std::string>{stem + ".bin", stem + ".idx"}
+                                                           : shards_of(stem);
     for (const std::string& name : names) {
       std::error_code ignored;
       if (std::filesystem::exists(name, ignored))
         fail_all(ExitCode::input, name + " is there already; move it away first");
     }
-    if (to_megatron()) {
+    if (to_text()) {
+      writers_.push_back(std::make_unique<TextWriter>(text_path(), options_, *tokenizer_));
+    } else if (to_megatron()) {
       writers_.push_back(std::make_unique<MegatronWriter>(stem, type()));
     } else {
       writers_.push_back(std::make_unique<LlmcWriter>(stem, type(), end_id("llm.c's format"), options_.shard_tokens));
@@ -154,7 +206,7 @@ class Conversion {
     }
     writers_.back()->end_document();
     ++report_.documents;
-    report_.tokens += tokens + (end || !to_megatron() ? 1 : 0);
+    report_.tokens += tokens + (end || options_.to == TokenFormat::llmc ? 1 : 0);
   }
 
   void read(const Take& take) {
@@ -219,7 +271,7 @@ class Conversion {
         token += index.length(s);
         document.sequences.push_back(std::move(ids));
       }
-      if (!to_megatron()) {
+      if (options_.to == TokenFormat::llmc || (to_text() && end_)) {
         const std::int32_t end = end_id("llm.c's format");
         if (!document.sequences.empty() && !document.sequences.back().empty() &&
             document.sequences.back().back() == end) {

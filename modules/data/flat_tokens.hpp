@@ -24,6 +24,7 @@ class FlatTokens : public TokenSource {
   const std::string& kind() const { return kind_; }
   const MegatronIndex* index() const { return index_ ? &*index_ : nullptr; }  // null: not Megatron's
   std::string describe() const override;
+  bool is_text() const override { return false; }
   std::int64_t bytes(std::int64_t /*begin*/, std::int64_t /*end*/) const override { return 0; }  // ids spell no bytes
   TokenPlace place(std::int64_t position) const override;
   void read(std::int64_t first, std::span<std::int32_t> ids) const override;

@@ -45,8 +45,13 @@ JoinedSamples::JoinedSamples(std::vector<std::unique_ptr<Samples>> parts) : part
   for (const std::unique_ptr<Samples>& part : parts_) first_.push_back(first_.back() + part->count());
 }
 
+bool JoinedSamples::is_text() const {
+  return std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->is_text(); });
+}
+
 std::int64_t JoinedSamples::bytes(std::int64_t begin, std::int64_t end) const {
   std::int64_t sum = 0;
+  if (!is_text()) return sum;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const std::int64_t from = std::max(begin, first_[i]), to = std::min(end, first_[i + 1]);
     if (from < to) sum += parts_[i]->bytes(from - first_[i], to - first_[i]);

@@ -37,6 +37,7 @@ class JoinedSamples : public Samples {
 
   std::int64_t count() const override { return first_.back(); }
   std::int64_t tokens() const override { return parts_.front()->tokens(); }
+  bool is_text() const override;  // all parts are
   std::int64_t bytes(std::int64_t begin, std::int64_t end) const override;
   void append(std::int64_t index, Batch& batch) const override;
 

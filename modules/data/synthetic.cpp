@@ -22,6 +22,7 @@ class SyntheticSamples : public Samples {
   SyntheticSamples(Range range, std::int64_t tokens) : range_(range), tokens_(tokens) {}
   std::int64_t count() const override { return range_.size(); }
   std::int64_t tokens() const override { return tokens_; }
+  bool is_text() const override { return false; }
   std::int64_t bytes(std::int64_t, std::int64_t) const override { return 0; }
 
  protected:

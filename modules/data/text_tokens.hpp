@@ -16,6 +16,7 @@ class TextTokens : public TokenSource {
   std::int64_t size() const override { return static_cast<std::int64_t>(file_.bytes().size()) + 1; }
   std::int32_t largest_id() const override;
   std::string describe() const override;
+  bool is_text() const override { return true; }
   std::int64_t bytes(std::int64_t begin, std::int64_t end) const override;
   TokenPlace place(std::int64_t position) const override;
   void read(std::int64_t first, std::span<std::int32_t> ids) const override;

@@ -177,8 +177,14 @@ std::size_t JoinedTokens::part_of(std::int64_t position) const {
   return static_cast<std::size_t>(after - first_.begin()) - 1;
 }
 
+bool JoinedTokens::is_text() const {
+  return std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->is_text(); });
+}
+
+// Bytes of some parts beside the losses of all would be a wrong number of bits per byte.
 std::int64_t JoinedTokens::bytes(std::int64_t begin, std::int64_t end) const {
   std::int64_t sum = 0;
+  if (!is_text()) return sum;
   for (std::size_t part = part_of(begin); begin < end; ++part) {
     const std::int64_t until = std::min(end, first_[part + 1]);
     sum += parts_[part]->bytes(begin - first_[part], until - first_[part]);

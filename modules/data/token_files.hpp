@@ -31,6 +31,7 @@ class JoinedTokens : public TokenSource {
   std::int64_t size() const override { return first_.back(); }
   std::int32_t largest_id() const override;
   std::string describe() const override;
+  bool is_text() const override;  // all parts are
   std::int64_t bytes(std::int64_t begin, std::int64_t end) const override;
   TokenPlace place(std::int64_t position) const override;
   void read(std::int64_t first, std::span<std::int32_t> ids) const override;

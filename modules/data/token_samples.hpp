@@ -21,6 +21,7 @@ class TokenSamples : public Samples {
 
   std::int64_t count() const override { return range_.size(); }
   std::int64_t tokens() const override { return tokens_; }
+  bool is_text() const override { return source_->is_text(); }
   std::int64_t bytes(std::int64_t begin, std::int64_t end) const override;
   // Errors (Error, input, one rank): an id outside [0, vocab), with its place.
   void append(std::int64_t index, Batch& batch) const override;

@@ -23,6 +23,7 @@ using test::read_all;
 class Convert : public testing::Test {
  protected:
   const test::Folder folder_{"convert"};
+  int number_ = 0;
 
   // Names in the folder that begin so.
   std::vector<std::string> files_of(const std::string& begin) const {
@@ -162,6 +163,39 @@ TEST_F(Convert, Text) {
   EXPECT_NE(message_of([&] { convert_data(json); }).find("c.jsonl: byte 0: the line has no text \"body\""),
             std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(folder_.path("k.bin")));
+}
+
+TEST_F(Convert, TokensBackToText) {
+  const std::string a = folder_.write("a.txt", "ab\n\xff"), lines = folder_.write("lines.txt", "c\nde\n");
+  const std::string json = folder_.write("json.jsonl", "{\"text\":\"x\\ny\"}\n{\"text\":\"\"}\n");
+  const auto there_and_back = [&](const std::string& file, DocumentsOf documents, TokenFormat format) {
+    const std::string stem = "t" + std::to_string(++number_);
+    ConvertOptions there = options({file}, stem, format);
+    there.documents = documents;
+    convert_data(there);
+    ConvertOptions back =
+        options({folder_.path(stem + (format == TokenFormat::llmc ? "_*.bin" : ""))}, stem + "back", TokenFormat::text);
+    back.documents = documents;
+    return read_all(convert_data(back).files.at(0));
+  };
+  for (const TokenFormat format : {TokenFormat::megatron, TokenFormat::llmc}) {
+    EXPECT_EQ(there_and_back(a, DocumentsOf::files, format), read_all(a));
+    EXPECT_EQ(there_and_back(lines, DocumentsOf::lines, format), read_all(lines));
+    EXPECT_EQ(there_and_back(json, DocumentsOf::jsonl, format), read_all(json));
+  }
+  const auto refused = [&](const std::string& input, DocumentsOf documents) {
+    ConvertOptions of = options({input}, "none", TokenFormat::text);
+    of.documents = documents;
+    const std::string message = message_of([&] { convert_data(of); });
+    EXPECT_TRUE(files_of("none").empty());
+    return message;
+  };
+  EXPECT_NE(refused(a, DocumentsOf::files).find("wants token files"), std::string::npos);
+  const std::string tokens = write_megatron("n", {{'a', 256}, {'b', '\n', 'c', 256}, {0xff, 256}, {300, 256}});
+  EXPECT_NE(refused(tokens, DocumentsOf::lines).find("document 1: holds a line break"), std::string::npos);
+  EXPECT_NE(refused(tokens, DocumentsOf::jsonl).find("document 2: is not UTF-8"), std::string::npos);
+  EXPECT_NE(refused(tokens, DocumentsOf::files).find("document 3: the tokenizer bytes has no id 300"),
+            std::string::npos);
 }
 
 TEST_F(Convert, BareIdsAndSequences) {

@@ -31,6 +31,7 @@ class ListTokens : public TokenSource {
   std::int64_t size() const override { return static_cast<std::int64_t>(tokens_.size()); }
   std::int32_t largest_id() const override { return largest_; }
   std::string describe() const override { return "list " + std::to_string(tokens_.size()) + "\n"; }
+  bool is_text() const override { return true; }
   std::int64_t bytes(std::int64_t begin, std::int64_t end) const override {
     return std::count_if(tokens_.begin() + begin, tokens_.begin() + end, [](std::int32_t id) { return id < 256; });
   }

@@ -223,6 +223,7 @@ class Counting : public TokenSource {
   std::int64_t size() const override { return kSharedScan + 10; }
   std::int32_t largest_id() const override { return 99; }
   std::string describe() const override { return ""; }
+  bool is_text() const override { return false; }
   std::int64_t bytes(std::int64_t, std::int64_t) const override { return 0; }
   TokenPlace place(std::int64_t position) const override { return {"counting", 0, position, 0, 99}; }
   void read(std::int64_t first, std::span<std::int32_t> ids) const override {

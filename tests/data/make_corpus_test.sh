@@ -40,6 +40,9 @@ bash "$script" new/corpus.txt a.txt
 check "an output that changed" [ "$(cat new/corpus.txt)" = "third, longer" ]
 
 refused 2 'usage'
+refused 2 '--help: there are no options; usage' --help
+refused 2 '-x: there are no options' out.txt -x a.txt
+check "no file of an option's name" [ ! -e ./--help ]
 : > empty.txt
 refused 2 'missing.txt: no such file' out.txt a.txt missing.txt
 refused 2 'empty.txt: is empty' out.txt empty.txt

@@ -9,6 +9,7 @@
 
 #include "d0.hpp"
 #include "data/loader.hpp"
+#include "data/token_writer.hpp"
 #include "files.hpp"
 
 namespace fourfold {
@@ -98,6 +99,20 @@ TEST_F(Corpora, TailsOfAllAreHeldOut) {
   EXPECT_NE(loader.fingerprint().text.find("text b.txt bytes 200\nweight 3\n"), std::string::npos);
   deck_.data.weights = {1, 4};
   EXPECT_NE(Loader(deck_).fingerprint(), loader.fingerprint());
+}
+
+// Bytes of the text among tokens, beside the losses of all of them, would be wrong bits per byte.
+TEST_F(Corpora, BytesAreCountedWhereAllIsText) {
+  deck_.data.valid_fraction = 0.1;
+  EXPECT_EQ(Loader(deck_).eval_bytes(), 99 + 19);
+  MegatronWriter writer(folder_.path("tokens"), TokenType::u16);
+  writer.add_sequence(std::vector<std::int32_t>(300, 7));
+  writer.end_document();
+  writer.finish();
+  deck_.data.train[0] = folder_.path("tokens.idx");
+  EXPECT_EQ(Loader(deck_).eval_bytes(), 0) << "two corpora";
+  deck_.data.weights = {};
+  EXPECT_EQ(Loader(deck_).eval_bytes(), 0) << "one stream";
 }
 
 TEST(DocumentEnds, AreMaskedInTrainingOnly) {
