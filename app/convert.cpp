@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -70,16 +69,21 @@ struct WeightOptions {
   std::string source, output;
   Precision precision = Precision::fp32;
   std::string type;
+  exchange::WeightFormat to = exchange::WeightFormat::huggingface;
   std::int64_t shard_bytes = 5'000'000'000;
 };
 
 void add_weights(CLI::App& line, WeightOptions& options) {
   line.add_option("SOURCE", options.source,
-                  "a Hugging Face folder (config.json and safetensors), or a checkpoint: step_N.h5 or a run's folder")
+                  "a Hugging Face folder (config.json and safetensors) or a model file of llm.c; or a checkpoint: "
+                  "step_N.h5 or a run's folder")
       ->required();
   line.add_option("--output", options.output,
-                  "the run's folder to make of a Hugging Face folder, or the folder to export to")
+                  "the run's folder to make of foreign weights, or the folder (llm.c: the file) to export to")
       ->required();
+  line.add_option("--to", options.to, "of an export: huggingface or llmc")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, exchange::WeightFormat>{
+          {"huggingface", exchange::WeightFormat::huggingface}, {"llmc", exchange::WeightFormat::llmc}}));
   line.add_option("--precision", options.precision, "of the checkpoint that is made: fp32, bf16 or fp64")
       ->transform(CLI::CheckedTransformer(std::map<std::string, Precision>{
           {"fp32", Precision::fp32}, {"bf16", Precision::bf16}, {"fp64", Precision::fp64}}));
@@ -96,10 +100,9 @@ void print(const exchange::ExchangeReport& report) {
 }
 
 int convert_weights(const WeightOptions& options) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(std::filesystem::path(options.source) / "config.json", ignored)) {
+  if (!exchange::is_foreign(options.source)) {
     if (is_further_copy()) return static_cast<int>(ExitCode::done);
-    print(exchange::export_weights(options.source, options.output, exchange::number_named(options.type),
+    print(exchange::export_weights(options.source, options.output, options.to, exchange::number_named(options.type),
                                    options.shard_bytes));
     return static_cast<int>(ExitCode::done);
   }

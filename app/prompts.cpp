@@ -202,7 +202,7 @@ void TextPrinter::go_on(bool last) {
   if (tokenizer_ != nullptr) {
     text = spelt(0);
   } else {
-    for (const Ids* ids : {&prompts_[0], &made_[0].ids}) {
+    for (const Ids* ids : {&prompts_[0], static_cast<const Ids*>(&made_[0].ids)}) {
       for (const std::int32_t id : *ids) text += (text.empty() ? "" : " ") + std::to_string(id);
     }
   }

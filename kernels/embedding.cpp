@@ -50,18 +50,20 @@ void embedding_backward(const Space& space, Vector<const std::int32_t> ids, Matr
 }
 
 template <class T>
-void position_forward(const Space& space, Matrix<const T> table, Index tokens, Index offset, Matrix<T> y) {
+void position_forward(const Space& space, Matrix<const T> table, const RowPositions& rows, Matrix<T> y) {
+  const RowPositions at = rows;
   const Index width = y.extent(1);
   Kokkos::parallel_for(
       "position_forward", Range1(space, 0, y.extent(0)), KOKKOS_LAMBDA(const Index r) {
-        const T* row = table.data() + (offset + r % tokens) * table.stride(0);
+        const T* row = table.data() + at(r) * table.stride(0);
         T* out = y.data() + r * y.stride(0);
         for (Index j = 0; j < width; ++j) out[j] = out[j] + row[j];
       });
 }
 
 template <class T>
-void position_backward(const Space& space, Matrix<const T> dy, Index tokens, Index offset, Matrix<Acc<T>> dtable) {
+void position_backward(const Space& space, Matrix<const T> dy, const RowPositions& place, Matrix<Acc<T>> dtable) {
+  const RowPositions at = place;
   assert(dtable.extent(1) == dy.extent(1));
   const Index rows = dy.extent(0);
   const Index columns = dtable.extent(1);
@@ -72,7 +74,7 @@ void position_backward(const Space& space, Matrix<const T> dy, Index tokens, Ind
         const Index n = columns - first < width ? columns - first : width;
         for (Index r = 0; r < rows; ++r) {
           const T* row = dy.data() + r * dy.stride(0) + first;
-          Acc<T>* sum = dtable.data() + (offset + r % tokens) * dtable.stride(0) + first;
+          Acc<T>* sum = dtable.data() + at(r) * dtable.stride(0) + first;
           for (Index j = 0; j < n; ++j) sum[j] += row[j];
         }
       });
@@ -82,8 +84,8 @@ void position_backward(const Space& space, Matrix<const T> dy, Index tokens, Ind
   template void embedding_forward<T>(const Space&, Vector<const std::int32_t>, Matrix<const T>, Index, Matrix<T>); \
   template void embedding_backward<T>(const Space&, Vector<const std::int32_t>, Matrix<const T>, Index,            \
                                       Matrix<Acc<T>>);                                                             \
-  template void position_forward<T>(const Space&, Matrix<const T>, Index, Index, Matrix<T>);                       \
-  template void position_backward<T>(const Space&, Matrix<const T>, Index, Index, Matrix<Acc<T>>);
+  template void position_forward<T>(const Space&, Matrix<const T>, const RowPositions&, Matrix<T>);                \
+  template void position_backward<T>(const Space&, Matrix<const T>, const RowPositions&, Matrix<Acc<T>>);
 FOURFOLD_INSTANTIATE(float)
 FOURFOLD_INSTANTIATE(double)
 FOURFOLD_INSTANTIATE(bf16)

@@ -2,6 +2,7 @@
 // [first_id, first_id + rows) give zero rows (another rank holds them) and take no gradient.
 #pragma once
 
+#include "kernels/row_positions.hpp"
 #include "kernels/types.hpp"
 
 namespace fourfold::kernels {
@@ -15,10 +16,10 @@ template <class T>
 void embedding_backward(const Space& space, Vector<const std::int32_t> ids, Matrix<const T> dy, Index first_id,
                         Matrix<Acc<T>> dtable);
 
-// Learned positions. Row r stands at position offset + r % tokens.  y[r, :] += table[position, :].
+// Learned positions.  y[r, :] += table[position of row r, :].
 template <class T>
-void position_forward(const Space& space, Matrix<const T> table, Index tokens, Index offset, Matrix<T> y);
+void position_forward(const Space& space, Matrix<const T> table, const RowPositions& rows, Matrix<T> y);
 template <class T>
-void position_backward(const Space& space, Matrix<const T> dy, Index tokens, Index offset, Matrix<Acc<T>> dtable);
+void position_backward(const Space& space, Matrix<const T> dy, const RowPositions& rows, Matrix<Acc<T>> dtable);
 
 }  // namespace fourfold::kernels

@@ -57,6 +57,17 @@ struct InitDeck {
   bool operator==(const InitDeck&) const = default;
 };
 
+// What rotary positions become for contexts longer than those a model was first trained with, as config.json of Hugging
+// Face says it. dynamic: nothing up to model.sequence, and so nothing here; it is kept for export.
+enum class RopeScaling { none, linear, llama3, dynamic };
+struct RopeScalingDeck {
+  RopeScaling kind = RopeScaling::none;
+  double factor = 1.0;
+  double low = 1.0, high = 4.0;        // llama3: original_sequence / wavelength, below and above which ...
+  std::int64_t original_sequence = 0;  // of llama3
+  bool operator==(const RopeScalingDeck&) const = default;
+};
+
 struct ModelDeck {
   ModelKind kind = ModelKind::transformer;
   // transformer (embedding uses vocab, hidden, tie_embeddings, loss)
@@ -66,6 +77,7 @@ struct ModelDeck {
   std::int64_t vocab = 0, sequence = 0;  // embedding: sequence defaults to 1
   Positions positions = Positions::rope;
   double rope_theta = 10000.0;
+  RopeScalingDeck rope_scaling;
   NormKind norm = NormKind::rms;
   double norm_eps = 1e-5;
   FeedForwardDeck ffn;
@@ -100,6 +112,9 @@ struct DataDeck {
   std::string tokenizer = "auto";     // of generated text, a spec of make_tokenizer (data/tokenizer.hpp)
   std::int64_t end_of_document = -1;  // the id; -1: not given
   bool mask_document_ends = false;    // no training target after it
+  bool reset_attention = false;       // a token sees its own document only
+  bool reset_positions = false;       // positions begin again with each document
+  bool keeps_documents_apart() const { return reset_attention || reset_positions; }
   // synthetic: samples are functions of (seed, index)
   SyntheticKind synthetic = SyntheticKind::dyadic;
   std::int64_t samples = 0;  // in one epoch

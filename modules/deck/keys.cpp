@@ -80,6 +80,20 @@ std::vector<DeckKey> make_table() {
              [](auto& d) { return &d.model.positions; }));
   add(number("model.rope_theta", above(0), "base of the rotary frequencies",
              [](auto& d) { return &d.model.rope_theta; }));
+  add(choice(
+      "model.rope_scaling.kind",
+      "angles for longer contexts: all / factor; those of long wavelengths / factor (Llama 3.1); dynamic: none up "
+      "to model.sequence",
+      {"none", "linear", "llama3", "dynamic"}, [](auto& d) { return &d.model.rope_scaling.kind; }));
+  add(number("model.rope_scaling.factor", at_least(1), "how many times longer",
+             [](auto& d) { return &d.model.rope_scaling.factor; }));
+  add(number("model.rope_scaling.low", above(0), "of llama3: fewer turns in original_sequence are slowed by the factor",
+             [](auto& d) { return &d.model.rope_scaling.low; }));
+  add(number("model.rope_scaling.high", above(0), "of llama3: more turns in original_sequence stay",
+             [](auto& d) { return &d.model.rope_scaling.high; }));
+  add(integer("model.rope_scaling.original_sequence", between(1, kMostSize), "of llama3: the context that was longest",
+              [](auto& d) { return &d.model.rope_scaling.original_sequence; })
+          .derived("none", "8192"));
   add(choice("model.norm", "before attention, before feed-forward and at the end", {"layer", "rms"},
              [](auto& d) { return &d.model.norm; }));
   add(number("model.norm_eps", above(0), "added to the variance or mean square",
@@ -145,6 +159,10 @@ std::vector<DeckKey> make_table() {
           .derived("none", "256"));
   add(boolean("data.mask_document_ends", "in training the token after an end_of_document is no target",
               [](auto& d) { return &d.data.mask_document_ends; }));
+  add(boolean("data.reset_attention", "a token sees its own document only, not those before it in the sample",
+              [](auto& d) { return &d.data.reset_attention; }));
+  add(boolean("data.reset_positions", "positions begin again with each document in a sample",
+              [](auto& d) { return &d.data.reset_positions; }));
   add(choice("data.synthetic", "dyadic: inputs and targets in {-1, 0, 1}; teacher: a fixed random net's answers",
              {"dyadic", "teacher"}, [](auto& d) { return &d.data.synthetic; }));
   add(integer("data.samples", between(1, kMostCount), "synthetic samples in one epoch", [](auto& d) {

@@ -1,6 +1,7 @@
 // Rules about the model, its data and its numbers.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "deck/keys.hpp"
 #include "deck/rules.hpp"
@@ -79,6 +80,9 @@ const std::vector<KindsOfKey>& kinds_of_keys() {
       {"model.sequence", {transformer, embedding}},
       {"model.positions", {transformer}},
       {"model.rope_theta", {transformer}},
+      {"model.rope_scaling", {transformer}},
+      {"data.reset_attention", {transformer}},
+      {"data.reset_positions", {transformer}},
       {"model.norm", {transformer}},
       {"model.norm_eps", {transformer}},
       {"model.ffn.kind", {transformer}},
@@ -137,6 +141,26 @@ void goldfish_rules(const Check& check) {
   }
 }
 
+void rope_rules(const Check& check) {
+  const ModelDeck& model = check.deck.model;
+  const RopeScalingDeck& scaling = model.rope_scaling;
+  if (!check.sound({"model.kind", "model.positions", "model.rope_scaling.kind"}) ||
+      model.kind != ModelKind::transformer || scaling.kind == RopeScaling::none) {
+    return;
+  }
+  if (model.positions != Positions::rope) {
+    check.add("model.rope_scaling.kind", "needs model.positions rope; take it away or change that");
+    return;
+  }
+  if (scaling.kind != RopeScaling::llama3) return;
+  if (check.sound({"model.rope_scaling.low", "model.rope_scaling.high"}) && scaling.low >= scaling.high) {
+    check.add("model.rope_scaling.low", "must be below model.rope_scaling.high; Llama 3.1 has 1 and 4");
+  }
+  if (check.sound({"model.rope_scaling.original_sequence"}) && scaling.original_sequence < 1) {
+    check.add("model.rope_scaling.kind", "llama3 needs model.rope_scaling.original_sequence; Llama 3.1 has 8192");
+  }
+}
+
 void size_rule(const Check& check) {
   const ModelDeck& model = check.deck.model;
   const double heads_width = static_cast<double>(model.heads) * static_cast<double>(model.head_dim);
@@ -186,10 +210,12 @@ void data_rules(const Check& check) {
                                   number(static_cast<std::int64_t>(data.train.size())) +
                                   " entries of data.train; give each entry one, or take the key away");
   }
-  if (check.sound({"data.mask_document_ends", "data.end_of_document"}) && data.mask_document_ends &&
-      data.end_of_document < 0) {
-    check.add("data.mask_document_ends",
-              "needs data.end_of_document, the id that ends a document: 256 of text, 50256 of GPT-2");
+  for (const auto& [key, asked] : {std::pair{"data.mask_document_ends", data.mask_document_ends},
+                                   {"data.reset_attention", data.reset_attention},
+                                   {"data.reset_positions", data.reset_positions}}) {
+    if (check.sound({key, "data.end_of_document"}) && asked && data.end_of_document < 0) {
+      check.add(key, "needs data.end_of_document, the id that ends a document: 256 of text, 50256 of GPT-2");
+    }
   }
   if (check.sound({"data.end_of_document", "model.vocab"}) && data.end_of_document >= deck.model.vocab &&
       deck.model.vocab > 0) {
@@ -231,6 +257,7 @@ void model_rules(const Check& check) {
   loss_rule(check);
   kind_rules(check);
   goldfish_rules(check);
+  rope_rules(check);
   size_rule(check);
   data_rules(check);
   rate_rule(check);

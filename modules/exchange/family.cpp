@@ -1,6 +1,7 @@
 #include "exchange/family.hpp"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/strict_json.hpp"
@@ -84,6 +85,67 @@ ModelDeck read_gpt2(const Config& config) {
   return model;
 }
 
+// rope_scaling, or rope_parameters with the base in it.
+void read_rope(const Config& config, const char* key, ModelDeck& model) {
+  if (!config.has(key)) return;
+  const Json& rope = config.at(key);
+  if (!rope.is_object()) config.refuse(std::string(key) + " must be an object, not " + rope.dump());
+  const auto number = [&](const char* name, std::optional<double> otherwise) {
+    if (rope.contains(name) && rope.at(name).is_number() && rope.at(name).get<double>() > 0) {
+      return rope.at(name).get<double>();
+    }
+    if (rope.contains(name) || !otherwise) {
+      config.refuse(std::string(key) + ": " + name + " must be a number above 0, not " +
+                    (rope.contains(name) ? rope.at(name).dump() : "missing"));
+    }
+    return *otherwise;
+  };
+  const char* kind_key = rope.contains("rope_type") ? "rope_type" : "type";
+  const std::string kind =
+      rope.contains(kind_key) && rope.at(kind_key).is_string() ? rope.at(kind_key).get<std::string>() : "";
+  model.rope_theta = number("rope_theta", model.rope_theta);
+  RopeScalingDeck& scaling = model.rope_scaling;
+  if (kind == "default" || (kind.empty() && key == std::string("rope_parameters"))) return;
+  if (kind == "linear") {
+    scaling.kind = RopeScaling::linear;
+  } else if (kind == "llama3") {
+    scaling.kind = RopeScaling::llama3;
+    scaling.low = number("low_freq_factor", std::nullopt);
+    scaling.high = number("high_freq_factor", std::nullopt);
+    const double original = number("original_max_position_embeddings", std::nullopt);
+    scaling.original_sequence = static_cast<std::int64_t>(original);
+    if (static_cast<double>(scaling.original_sequence) != original || scaling.low >= scaling.high) {
+      config.refuse(std::string(key) + " " + rope.dump() +
+                    " wants a whole original_max_position_embeddings, and "
+                    "low_freq_factor below high_freq_factor");
+    }
+  } else {
+    // Its angles depend on the length of what is read, but not up to max_position_embeddings.
+    config.require(kind == "dynamic", key, "rope_type default, linear, llama3, dynamic");
+    scaling.kind = RopeScaling::dynamic;
+  }
+  scaling.factor = number("factor", std::nullopt);
+  if (scaling.factor < 1) config.refuse(std::string(key) + ": factor must be 1 or more");
+}
+
+Json write_rope(const RopeScalingDeck& scaling) {
+  switch (scaling.kind) {
+    case RopeScaling::none:
+      break;
+    case RopeScaling::linear:
+      return {{"rope_type", "linear"}, {"factor", scaling.factor}};
+    case RopeScaling::dynamic:
+      return {{"rope_type", "dynamic"}, {"factor", scaling.factor}};
+    case RopeScaling::llama3:
+      return {{"rope_type", "llama3"},
+              {"factor", scaling.factor},
+              {"low_freq_factor", scaling.low},
+              {"high_freq_factor", scaling.high},
+              {"original_max_position_embeddings", scaling.original_sequence}};
+  }
+  return nullptr;
+}
+
 // Llama and what was made after it.
 ModelDeck read_llama(const Config& config, bool qwen) {
   ModelDeck model;
@@ -98,19 +160,7 @@ ModelDeck read_llama(const Config& config, bool qwen) {
   model.ffn.hidden = config.size("intermediate_size");
   model.norm_eps = config.number("rms_norm_eps", 1e-6);
   model.rope_theta = config.number("rope_theta", 10000.0);
-  if (config.has("rope_parameters")) {  // newer releases
-    const Json& rope = config.at("rope_parameters");
-    const std::string kind = rope.is_object() ? rope.value("rope_type", "default") : "";
-    config.require(kind == "default", "rope_parameters", "rope_type default");
-    if (rope.contains("rope_theta") && rope.at("rope_theta").is_number()) {
-      model.rope_theta = rope.at("rope_theta").get<double>();
-    }
-  }
-  if (config.has("rope_scaling")) {
-    const Json& rope = config.at("rope_scaling");
-    const std::string kind = rope.is_object() ? rope.value("rope_type", rope.value("type", "")) : "";
-    config.require(kind == "default", "rope_scaling", "null, or rope_type default");
-  }
+  for (const char* key : {"rope_parameters", "rope_scaling"}) read_rope(config, key, model);  // newer releases, older
   config.require(config.word("hidden_act", "silu") == "silu", "hidden_act", "silu");
   config.require(!config.flag("mlp_bias", false), "mlp_bias", "false");
   if (!qwen) config.require(!config.flag("attention_bias", false), "attention_bias", "false");
@@ -228,7 +278,7 @@ std::string write_config(Family family, const ModelDeck& model, const std::strin
                 {"hidden_act", "silu"},
                 {"rms_norm_eps", model.norm_eps},
                 {"rope_theta", model.rope_theta},
-                {"rope_scaling", nullptr},
+                {"rope_scaling", write_rope(model.rope_scaling)},
                 {"initializer_range", model.init.std}};
     if (qwen) {
       json["use_sliding_window"] = false;

@@ -9,7 +9,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -21,6 +23,7 @@
 #include "checkpoint/safetensors_folder.hpp"
 #include "deck/reader.hpp"
 #include "deck/writer.hpp"
+#include "exchange/llmc_model.hpp"
 #include "exchange/tensor_map.hpp"
 #include "h5/file.hpp"
 
@@ -34,6 +37,7 @@ using safetensors::FolderReader;
 constexpr std::int64_t kChunkBytes = std::int64_t{4} << 20;
 constexpr std::int64_t kLargestConfig = std::int64_t{1} << 24;
 constexpr const char* kTypeText = "imported_type";
+constexpr std::int64_t kGpt2Vocab = 50257;  // its last id ends a document
 
 std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
   std::int64_t elements = 1;
@@ -93,6 +97,84 @@ void transpose(const unsigned char* from, std::int64_t rows, std::int64_t all, s
     }
   }
 }
+
+void write_text(const std::string& path, const std::string& text) {
+  NewFile file(path);
+  file.append(std::string_view(text));
+  file.finish();
+}
+
+// A run's folder with a checkpoint of step 0 in the making.
+class Draft {
+ public:
+  struct Tensor {
+    std::string ours;
+    std::vector<std::int64_t> shape;
+  };
+
+  // Errors (Error): storage; input where the folder holds checkpoints already.
+  Draft(const std::string& run_folder, const std::vector<Tensor>& tensors, Precision precision)
+      : run_folder_(run_folder), precision_(precision), type_(element_type(precision)) {
+    std::error_code error;
+    fs::create_directories(run_folder, error);
+    if (error) fail_all(ExitCode::storage, run_folder + ": " + error.message());
+    if (!checkpoint::committed_steps(folder()).empty()) {
+      fail_all(ExitCode::input, folder() + " holds checkpoints already; name another --output");
+    }
+    for (const Tensor& tensor : tensors) elements_ += elements_of(tensor.shape);
+    scratch_ = std::make_unique<Scratch>(run_folder, elements_ * h5::element_bytes(type_));
+    unsigned char* at = scratch_->data();
+    for (const Tensor& tensor : tensors) {
+      const Shard shard = whole_shard(tensor.shape);
+      shards_.push_back({"/params/" + tensor.ours, type_, shard, at, Range{0, shard.size()}});
+      at += shard.size() * h5::element_bytes(type_);
+    }
+  }
+
+  Number number() const { return number_of(type_); }
+  std::int64_t elements() const { return elements_; }
+  unsigned char* data(std::size_t tensor) { return static_cast<unsigned char*>(shards_[tensor].data); }
+  std::string tokenizer_folder() const { return run_folder_ + "/tokenizer"; }
+
+  // Once all data are there. Returns the checkpoint's path. `imported`: the one type that the source had.
+  std::string save(const Communicator& world, const ModelDeck& model, const DataDeck& data,
+                   std::optional<Number> imported, const std::string& version) {
+    Deck deck;
+    deck.run.name = fs::path(run_folder_).filename().string();
+    deck.run.folder = run_folder_;
+    deck.model = model;
+    deck.data = data;
+    deck.data.kind = DataKind::synthetic;  // a place-holder: the model is what the deck is for
+    deck.data.samples = 1;
+    deck.precision = precision_;
+    deck.parallel.dense.data = 0;  // what the ranks leave
+    checkpoint::State state;
+    state.numbers["cursor"] = std::int64_t{0};
+    state.texts["deck"] = write_deck(deck);
+    state.texts["version"] = version;
+    if (imported) state.texts[kTypeText] = number_name(*imported);
+    checkpoint::SaveOptions options;
+    options.run = deck.run.name;
+    const std::string path = checkpoint::save(world, folder(), 0, shards_, state, options).path;
+    write_text(run_folder_ + "/deck.yaml", state.texts["deck"]);
+    return path;
+  }
+
+ private:
+  static h5::ElementType element_type(Precision precision) {
+    return precision == Precision::fp64   ? h5::ElementType::fp64
+           : precision == Precision::fp32 ? h5::ElementType::fp32
+                                          : h5::ElementType::bf16;
+  }
+  std::string folder() const { return run_folder_ + "/checkpoints"; }
+
+  std::string run_folder_;
+  Precision precision_;
+  h5::ElementType type_;
+  std::int64_t elements_ = 0;
+  std::unique_ptr<Scratch> scratch_;
+  std::vector<checkpoint::NamedShard> shards_;
+};
 
 // One tensor of ours, out of theirs, to `to`.
 void import_one(const TensorMap& map, const FolderReader::Place& place, Number stored, unsigned char* to, Number type) {
@@ -185,23 +267,21 @@ Stored find_checkpoint(const std::string& path) {
   return {folder, steps.back()};
 }
 
+// A committed checkpoint, its checksums verified.
 class Export {
  public:
-  Export(const checkpoint::CommitRecord& record, const std::string& file) : file_(file) {
-    for (const checkpoint::DatasetRecord& dataset : record.datasets) datasets_.emplace(dataset.name, &dataset);
-  }
+  explicit Export(const std::string& path) : Export(find_checkpoint(path)) {}
 
-  Number stored() const { return number_of(datasets_.at("/params/embedding.token")->type); }
+  const Deck& deck() const { return deck_; }
+  // What to write without a type that was asked for.
+  Number type() const { return number_named(imported_type_).value_or(stored_); }
 
   // The bytes of one of theirs, from its parts.
   void write(const std::vector<const TensorMap*>& parts, Number type, safetensors::Writer& writer) {
-    for (const TensorMap* map : parts) {
-      if (!datasets_.count("/params/" + map->ours)) {
-        fail_all(ExitCode::storage, file_.path() + ": holds no /params/" + map->ours);
-      }
-    }
     if (!parts.front()->transposed) {
-      for (const TensorMap* map : parts) stream(*map, type, writer);
+      for (const TensorMap* map : parts) {
+        stream(map->ours, map->shape, type, [&](std::span<const unsigned char> chunk) { writer.append(chunk); });
+      }
       return;
     }
     const std::int64_t in = parts.front()->their_shape[0], all = parts.front()->their_shape[1];
@@ -210,8 +290,8 @@ class Export {
     for (const TensorMap* map : parts) {
       const std::int64_t out = map->shape[0];
       ours.clear();
-      read(*map, type,
-           [&](std::span<const unsigned char> chunk) { ours.insert(ours.end(), chunk.begin(), chunk.end()); });
+      stream(map->ours, map->shape, type,
+             [&](std::span<const unsigned char> chunk) { ours.insert(ours.end(), chunk.begin(), chunk.end()); });
       for (std::int64_t o = 0; o < out; ++o) {
         for (std::int64_t i = 0; i < in; ++i) {
           std::memcpy(theirs.data() + static_cast<std::size_t>(i * all + map->first + o) * bytes,
@@ -222,16 +302,17 @@ class Export {
     writer.append(theirs);
   }
 
- private:
-  template <class Take>
-  void read(const TensorMap& map, Number type, Take take) const {
-    const checkpoint::DatasetRecord& dataset = *datasets_.at("/params/" + map.ours);
-    if (dataset.shape != map.shape) {
+  void stream(const std::string& ours, const std::vector<std::int64_t>& shape, Number type,
+              const std::function<void(std::span<const unsigned char>)>& take) const {
+    const auto found = datasets_.find("/params/" + ours);
+    if (found == datasets_.end()) fail_all(ExitCode::storage, file_.path() + ": holds no /params/" + ours);
+    const checkpoint::DatasetRecord& dataset = *found->second;
+    if (dataset.shape != shape) {
       fail_all(ExitCode::storage, file_.path() + ": " + dataset.name + " is " + shape_text(dataset.shape) +
-                                      ", its deck wants " + shape_text(map.shape));
+                                      ", its deck wants " + shape_text(shape));
     }
     const Number from = number_of(dataset.type);
-    const std::int64_t elements = elements_of(map.shape), step = kChunkBytes / 8;
+    const std::int64_t elements = elements_of(shape), step = kChunkBytes / 8;
     std::vector<unsigned char> bytes, converted;
     for (std::int64_t first = 0; first < elements; first += step) {
       const std::int64_t count = std::min(step, elements - first);
@@ -243,12 +324,29 @@ class Export {
     }
   }
 
-  void stream(const TensorMap& map, Number type, safetensors::Writer& writer) const {
-    read(map, type, [&](std::span<const unsigned char> chunk) { writer.append(chunk); });
+ private:
+  explicit Export(const Stored& stored)
+      : record_(checkpoint::inspect_step(stored.folder, stored.step, true)),
+        file_(checkpoint::StepFiles(stored.folder, stored.step).data) {
+    for (const checkpoint::DatasetRecord& dataset : record_.datasets) datasets_.emplace(dataset.name, &dataset);
+    const h5::File data = h5::File::open_serial(file_.path());
+    for (const std::string& name : data.list("/state")) {
+      if (name == std::string("/state/") + kTypeText) imported_type_ = data.read_text(name);
+    }
+    const ReadResult read = read_deck(data.read_text("/state/deck"), file_.path() + ":/state/deck");
+    if (!read.errors.empty()) fail_all(ExitCode::input, numbered_list(read.errors));
+    deck_ = read.deck;
+    if (const auto table = datasets_.find("/params/embedding.token"); table != datasets_.end()) {
+      stored_ = number_of(table->second->type);
+    }
   }
 
+  checkpoint::CommitRecord record_;
   InputFile file_;
   std::map<std::string, const checkpoint::DatasetRecord*> datasets_;
+  Deck deck_;
+  std::string imported_type_;
+  Number stored_ = Number::f32;
 };
 
 // What tokenizers of Hugging Face folders consist of; they are copied as they are.
@@ -270,17 +368,77 @@ bool copy_tokenizer(const fs::path& from, const fs::path& to) {
   return true;
 }
 
-void write_text(const std::string& path, const std::string& text) {
+// The first bytes of a plain file; nothing of what is none.
+std::vector<unsigned char> first_bytes(const std::string& path, std::int64_t count) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return {};
+  const InputFile file(path);
+  std::vector<unsigned char> bytes(static_cast<std::size_t>(std::min(count, file.size())));
+  file.read_at(0, bytes);
+  return bytes;
+}
+
+ExchangeReport import_llmc(const Communicator& world, const std::string& source, const std::string& run_folder,
+                           Precision precision, const std::string& version) {
+  const InputFile file(source);
+  const LlmcModel theirs = parse_llmc_model(first_bytes(source, kLlmcModelHead), file.size(), source);
+  const std::vector<LlmcTensor> tensors = llmc_tensors(theirs.model);
+  std::vector<Draft::Tensor> ours;
+  for (const LlmcTensor& tensor : tensors) ours.push_back({tensor.ours, tensor.shape});
+  Draft draft(run_folder, ours, precision);
+  std::int64_t at = kLlmcModelHead;
+  std::vector<unsigned char> bytes;
+  const std::int64_t width = number_bytes(theirs.type), narrow = number_bytes(draft.number()), step = kChunkBytes / 8;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::int64_t elements = elements_of(tensors[i].shape);
+    for (std::int64_t first = 0; first < elements; first += step) {
+      const std::int64_t count = std::min(step, elements - first);
+      bytes.resize(static_cast<std::size_t>(count * width));
+      file.read_at(at + first * width, bytes);
+      convert(bytes, theirs.type, {draft.data(i) + first * narrow, static_cast<std::size_t>(count * narrow)},
+              draft.number());
+    }
+    at += elements * width;
+    if (i == 0) at += (theirs.padded_vocab - theirs.model.vocab) * theirs.model.hidden * width;  // rows of zeros
+  }
+  DataDeck data;
+  if (theirs.model.vocab == kGpt2Vocab) data.end_of_document = kGpt2Vocab - 1;
+  const std::string path = draft.save(world, theirs.model, data, theirs.type, version);
+  return {Family::gpt2, std::ssize(tensors), draft.elements(), path};
+}
+
+ExchangeReport export_llmc(const Export& from, const std::string& path, Number type) {
+  const ModelDeck& model = from.deck().model;
+  const std::vector<unsigned char> head = write_llmc_head(model, type);
+  std::error_code ignored;
+  if (fs::exists(path, ignored)) fail_all(ExitCode::input, path + " is there already; move it away first");
   NewFile file(path);
-  file.append(std::string_view(text));
+  file.append(head);
+  const std::vector<LlmcTensor> tensors = llmc_tensors(model);
+  ExchangeReport report{Family::gpt2, std::ssize(tensors), 0, path};
+  for (const LlmcTensor& tensor : tensors) {
+    from.stream(tensor.ours, tensor.shape, type, [&](std::span<const unsigned char> chunk) { file.append(chunk); });
+    if (report.elements == 0) {  // the vocabulary is padded
+      const std::int64_t rows = llmc_padded_vocab(model) - model.vocab;
+      file.append(std::vector<unsigned char>(static_cast<std::size_t>(rows * model.hidden * number_bytes(type))));
+    }
+    report.elements += elements_of(tensor.shape);
+  }
   file.finish();
+  return report;
 }
 
 }  // namespace
 
+bool is_foreign(const std::string& source) {
+  std::error_code ignored;
+  return fs::exists(fs::path(source) / "config.json", ignored) || is_llmc_model(first_bytes(source, 4));
+}
+
 ExchangeReport import_weights(const Communicator& world, const std::string& source, const std::string& run_folder,
                               Precision precision, const std::string& version) {
   FOURFOLD_ASSERT(world.size() == 1, "one rank imports");
+  if (is_llmc_model(first_bytes(source, 4))) return import_llmc(world, source, run_folder, precision, version);
   const std::string config = (fs::path(source) / "config.json").string();
   const ForeignModel foreign = read_config(read_text_file(config, kLargestConfig), config);
   const std::vector<TensorMap> maps = tensor_maps(foreign.family, foreign.model);
@@ -288,73 +446,30 @@ ExchangeReport import_weights(const Communicator& world, const std::string& sour
   if (tensors.types().count(Number::f64) != 0 && precision != Precision::fp64) {
     fail_all(ExitCode::input, source + " holds numbers of 64 bits; --precision fp64 keeps them");
   }
-  const h5::ElementType type = precision == Precision::fp64   ? h5::ElementType::fp64
-                               : precision == Precision::fp32 ? h5::ElementType::fp32
-                                                              : h5::ElementType::bf16;
-  std::error_code error;
-  fs::create_directories(run_folder, error);
-  if (error) fail_all(ExitCode::storage, run_folder + ": " + error.message());
-  const std::string folder = run_folder + "/checkpoints";
-  if (!checkpoint::committed_steps(folder).empty()) {
-    fail_all(ExitCode::input, folder + " holds checkpoints already; name another --output");
-  }
-
-  ExchangeReport report{foreign.family, static_cast<std::int64_t>(maps.size()), 0, ""};
-  for (const TensorMap& map : maps) report.elements += elements_of(map.shape);
-  Scratch scratch(run_folder, report.elements * h5::element_bytes(type));
-  unsigned char* at = scratch.data();
-  std::vector<checkpoint::NamedShard> shards;
+  std::vector<Draft::Tensor> ours;
+  for (const TensorMap& map : maps) ours.push_back({map.ours, map.shape});
+  Draft draft(run_folder, ours, precision);
   for (std::size_t i = 0; i < maps.size(); ++i) {
-    import_one(maps[i], tensors.place(i), tensors.type(i), at, number_of(type));
-    const Shard shard = whole_shard(maps[i].shape);
-    shards.push_back({"/params/" + maps[i].ours, type, shard, at, Range{0, shard.size()}});
-    at += shard.size() * h5::element_bytes(type);
+    import_one(maps[i], tensors.place(i), tensors.type(i), draft.data(i), draft.number());
   }
-
-  Deck deck;
-  deck.run.name = fs::path(run_folder).filename().string();
-  deck.run.folder = run_folder;
-  deck.model = foreign.model;
-  deck.data.kind = DataKind::synthetic;  // a place-holder: the model is what the deck is for
-  deck.data.samples = 1;
-  deck.data.end_of_document = foreign.end_of_document;
-  const std::string tokenizer = run_folder + "/tokenizer";
-  if (copy_tokenizer(source, tokenizer)) deck.data.tokenizer = tokenizer;
-  deck.precision = precision;
-  deck.parallel.dense.data = 0;  // what the ranks leave
-  checkpoint::State state;
-  state.numbers["cursor"] = std::int64_t{0};
-  state.texts["deck"] = write_deck(deck);
-  state.texts["version"] = version;
-  if (tensors.types().size() == 1) state.texts[kTypeText] = number_name(*tensors.types().begin());
-  checkpoint::SaveOptions options;
-  options.run = deck.run.name;
-  report.path = checkpoint::save(world, folder, 0, shards, state, options).path;
-  write_text(run_folder + "/deck.yaml", state.texts["deck"]);
-  return report;
+  DataDeck data;
+  data.end_of_document = foreign.end_of_document;
+  if (copy_tokenizer(source, draft.tokenizer_folder())) data.tokenizer = draft.tokenizer_folder();
+  std::optional<Number> type;
+  if (tensors.types().size() == 1) type = *tensors.types().begin();
+  const std::string path = draft.save(world, foreign.model, data, type, version);
+  return {foreign.family, std::ssize(maps), draft.elements(), path};
 }
 
-ExchangeReport export_weights(const std::string& path, const std::string& folder, std::optional<Number> type,
-                              std::int64_t shard_bytes) {
-  const Stored stored = find_checkpoint(path);
-  const checkpoint::CommitRecord record = checkpoint::inspect_step(stored.folder, stored.step, true);
-  const std::string file = checkpoint::StepFiles(stored.folder, stored.step).data;
-  std::string deck_text, imported_type;
-  {
-    const h5::File data = h5::File::open_serial(file);
-    deck_text = data.read_text("/state/deck");
-    for (const std::string& name : data.list("/state")) {
-      if (name == std::string("/state/") + kTypeText) imported_type = data.read_text(name);
-    }
-  }
-  const ReadResult read = read_deck(deck_text, file + ":/state/deck");
-  if (!read.errors.empty()) fail_all(ExitCode::input, numbered_list(read.errors));
-  const ModelDeck& model = read.deck.model;
+ExchangeReport export_weights(const std::string& path, const std::string& output, WeightFormat to,
+                              std::optional<Number> type, std::int64_t shard_bytes) {
+  Export from(path);
+  const Deck& deck = from.deck();
+  const ModelDeck& model = deck.model;
+  const Number number = type.value_or(from.type());
+  if (to == WeightFormat::llmc) return export_llmc(from, output, number);
   const Family family = family_of(model);
   const std::vector<TensorMap> maps = tensor_maps(family, model);
-  Export from(record, file);
-  const Number number = type ? *type : number_named(imported_type).value_or(from.stored());
-
   std::map<std::string, std::vector<const TensorMap*>> parts;
   std::vector<safetensors::Entry> entries;
   for (const TensorMap& map : maps) {
@@ -362,19 +477,19 @@ ExchangeReport export_weights(const std::string& path, const std::string& folder
     if (of.empty()) entries.push_back({map.theirs, safetensors::find_type(number_name(number)), map.their_shape});
     of.push_back(&map);
   }
-  ExchangeReport report{family, static_cast<std::int64_t>(entries.size()), 0, folder};
+  ExchangeReport report{family, std::ssize(entries), 0, output};
   for (const TensorMap& map : maps) report.elements += elements_of(map.shape);
-  safetensors::write_folder(folder, entries, shard_bytes, {{"format", "pt"}},
+  safetensors::write_folder(output, entries, shard_bytes, {{"format", "pt"}},
                             [&](const safetensors::Entry& entry, safetensors::Writer& writer) {
                               from.write(parts.at(entry.name), number, writer);
                             });
   // The deck names it by its folder or by a file of that; bytes and auto name none.
-  if (const fs::path tokenizer = read.deck.data.tokenizer; fs::exists(tokenizer)) {
-    copy_tokenizer(fs::is_directory(tokenizer) ? tokenizer : tokenizer.parent_path(), folder);
+  if (const fs::path tokenizer = deck.data.tokenizer; fs::exists(tokenizer)) {
+    copy_tokenizer(fs::is_directory(tokenizer) ? tokenizer : tokenizer.parent_path(), output);
   }
-  const std::int64_t end = read.deck.data.end_of_document;
-  write_text((fs::path(folder) / "config.json").string(), write_config(family, model, torch_name(number), end));
-  write_text((fs::path(folder) / "generation_config.json").string(), write_generation_config(end));
+  const std::int64_t end = deck.data.end_of_document;
+  write_text((fs::path(output) / "config.json").string(), write_config(family, model, torch_name(number), end));
+  write_text((fs::path(output) / "generation_config.json").string(), write_generation_config(end));
   return report;
 }
 

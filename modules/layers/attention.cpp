@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "base/error.hpp"
-#include "kernels/rotary.hpp"
 #include "kernels/vector.hpp"
 #include "tensor/number.hpp"
 
@@ -99,6 +98,7 @@ typename Attention<T>::Work Attention<T>::plan_work(const RowPlan<T>& plan) cons
   const Rows& rows = plan.coordinate;
   Work work;
   work.rows = rows;
+  work.sequences = {0, rows.sequences};
   work.q_heads = {0, heads_held_.size()};
   work.kv_heads = {0, kv_held_.size()};
   const int cols = context_.extent(Axis::col);
@@ -108,7 +108,8 @@ typename Attention<T>::Work Attention<T>::plan_work(const RowPlan<T>& plan) cons
     const ColPlace place = place_over_col(kv_held_.size(), cols, col);
     work.q_heads = part(heads_held_.size(), place.head_parts, place.head_part);
     work.kv_heads = part(kv_held_.size(), place.head_parts, place.head_part);
-    work.rows.sequences = part(rows.sequences, place.sequence_parts, place.sequence_part).size();
+    work.sequences = part(rows.sequences, place.sequence_parts, place.sequence_part);
+    work.rows.sequences = work.sequences.size();
     std::vector<TokenLayout> q_parts, kv_parts;
     for (int c = 0; c < cols; ++c) {
       q_parts.push_back(q_layout(rows, c));
@@ -158,26 +159,42 @@ typename Attention<T>::KeysValues Attention<T>::extended(const AttentionCache<T>
   return {all_heads(cache.keys, heads), all_heads(cache.values, heads)};
 }
 
+namespace {
+
+// Of one number a row of the coordinate those of the rows of a range, which are `first` and on of the work's; null
+// where there are none.
 template <class T>
-void Attention<T>::rotate(const Work& work, const Tensor<T>& q, const Tensor<T>& kv, bool backward) const {
+const std::int32_t* of_range(const RowPlan<T>& plan, const Tensor<std::int32_t>& numbers, const Rows& rows,
+                             const Range& sequences, Index first, const Range& range) {
+  if (numbers.rows() == 0 || rows.sequences == 0) return nullptr;
+  return numbers.data() + plan.coordinate.sequences * (first / rows.sequences) + sequences.begin * range.size();
+}
+
+}  // namespace
+
+template <class T>
+void Attention<T>::rotate(const RowPlan<T>& rows, const Work& work, const Tensor<T>& q, const Tensor<T>& kv,
+                          bool backward) const {
   if (!options_.rotary) return;
   const auto turn = backward ? kernels::rotary_backward<T> : kernels::rotary_forward<T>;
   for_each_range(work.rows, [&](Index first, Index count, Range range) {
-    turn(Space(), work.q_heads.size(), options_.head_dim, 0, range.size(), range.begin, options_.rope_theta,
-         row_block(q, first, count));
-    turn(Space(), work.kv_heads.size(), options_.head_dim, 0, range.size(), range.begin, options_.rope_theta,
-         row_block(kv, first, count));
+    const kernels::RowPositions at{range.size(), range.begin,
+                                   of_range(rows, rows.positions, work.rows, work.sequences, first, range)};
+    turn(Space(), work.q_heads.size(), options_.head_dim, 0, at, options_.angles, row_block(q, first, count));
+    turn(Space(), work.kv_heads.size(), options_.head_dim, 0, at, options_.angles, row_block(kv, first, count));
   });
 }
 
 template <class T>
-kernels::AttentionShape Attention<T>::shape(const Work& work, Range queries) const {
+kernels::AttentionShape Attention<T>::shape(const RowPlan<T>& rows, const Work& work, Index first,
+                                            Range queries) const {
   kernels::AttentionShape s;
   s.batch = work.rows.sequences;
   s.query_tokens = queries.size();
   s.key_tokens = queries.end;
   s.key_rows = work.key_rows;
   s.first_query = queries.begin;
+  s.first_key = of_range(rows, rows.first_keys, work.rows, work.sequences, first, queries);
   s.head_dim = options_.head_dim;
   s.scale = 1.0 / std::sqrt(static_cast<double>(options_.head_dim));
   s.heads_per_kv = options_.heads / options_.kv_heads;
@@ -207,7 +224,7 @@ Tensor<T> Attention<T>::forward(const RowPlan<T>& rows, const Tensor<T>& stream,
   const Tensor<T> x = over_row ? over_row->gather(stream, Phase::forward) : stream;
   const Tensor<T> q = q_.forward(x, kept != nullptr ? &kept->q_linear : nullptr, {nullptr, work.q_over_col.get()});
   Tensor<T> kv = kv_.forward(x, kept != nullptr ? &kept->kv_linear : nullptr, {nullptr, work.kv_over_col.get()});
-  rotate(work, q, kv, false);
+  rotate(rows, work, q, kv, false);
   if (work.kv_over_depth) kv = work.kv_over_depth->gather(kv, Phase::forward);
   KeysValues all = split_keys_values(work, kv);
   std::size_t past = 0;
@@ -215,7 +232,7 @@ Tensor<T> Attention<T>::forward(const RowPlan<T>& rows, const Tensor<T>& stream,
   Tensor<T> out(context_.pool, MemoryTag::activations, q.rows(), q.cols());
   const Tensor<kernels::Acc<T>> lse(context_.pool, MemoryTag::activations, q.rows(), heads);
   for_each_range(work.rows, [&](Index first, Index count, Range range) {
-    kernels::AttentionShape s = shape(work, range);
+    kernels::AttentionShape s = shape(rows, work, first, range);
     if (rows.cached) {
       const AttentionCache<T>& cache = *pasts[past++];
       all = extended(cache, kv, first, range);
@@ -258,7 +275,7 @@ Tensor<T> Attention<T>::backward_input(const RowPlan<T>& rows, const Tensor<T>& 
     kernels::fill<A>(space, 0, sum.vector());
   }
   for_each_range(work.rows, [&](Index first, Index count, Range range) {
-    const kernels::AttentionShape s = shape(work, range);
+    const kernels::AttentionShape s = shape(rows, work, first, range);
     const Tensor<A> scratch(context_.pool, MemoryTag::buffers, 1, kernels::attention_scratch<T>(s));
     if (several) kernels::fill<T>(space, T{0}, dkv.vector());
     const KeysValues gradients = split_keys_values(work, dkv);
@@ -273,7 +290,7 @@ Tensor<T> Attention<T>::backward_input(const RowPlan<T>& rows, const Tensor<T>& 
   kept.q = kept.kv = kept.out = Tensor<T>();
   if (work.kv_over_depth) sum = work.kv_over_depth->scatter_sum(sum, Phase::backward);
   if (several) dkv = rounded<T>(context_.pool, sum);
-  rotate(work, dq, dkv, true);
+  rotate(rows, work, dq, dkv, true);
   // The reverse of forward's order, in which weights are gathered ahead.
   Tensor<A> dx;
   kv_.partial_input_gradient(dkv, kept.kv_linear, work.kv_over_col.get(), dx);

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "kernels/attention.hpp"
+#include "kernels/rotary.hpp"
 #include "layers/linear.hpp"
 #include "layers/rows.hpp"
 
@@ -20,7 +21,7 @@ struct AttentionOptions {
   Index width = 0, heads = 0, kv_heads = 0, head_dim = 0;
   bool qkv_bias = false, output_bias = false;
   bool rotary = true;
-  double rope_theta = 10000.0;
+  kernels::RotaryAngles angles;
 };
 
 // Initial values by parameter name; `residual` marks the projections into the residual stream.
@@ -61,6 +62,7 @@ class Attention {
   // This rank's part of the work between the products, and the movements into and out of it.
   struct Work {
     Rows rows;           // the queries' sequences and tokens
+    Range sequences;     // of the coordinate's
     Range q_heads;       // among the heads held
     Range kv_heads;      // among the KV heads held
     Index key_rows = 0;  // rows a sequence in k and v
@@ -78,8 +80,8 @@ class Attention {
   KeysValues split_keys_values(const Work& work, const Tensor<T>& kv) const;
   // What a sequence has once kv's rows from `first` on, its tokens `range`, are in its cache.
   KeysValues extended(const AttentionCache<T>& cache, const Tensor<T>& kv, Index first, Range range) const;
-  void rotate(const Work& work, const Tensor<T>& q, const Tensor<T>& kv, bool backward) const;
-  kernels::AttentionShape shape(const Work& work, Range queries) const;
+  void rotate(const RowPlan<T>& rows, const Work& work, const Tensor<T>& q, const Tensor<T>& kv, bool backward) const;
+  kernels::AttentionShape shape(const RowPlan<T>& rows, const Work& work, Index first, Range queries) const;
   // On the virtual clock: each query with the keys it sees, `products` times 2 head_dim FLOPs; `passes` times q, k and
   // v through memory.
   void count_products(const Work& work, std::int64_t products, std::int64_t passes) const;

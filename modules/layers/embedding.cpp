@@ -62,22 +62,31 @@ LearnedPositions<T>::LearnedPositions(const LayerContext<T>& context, std::strin
   param_ = context.store.declare(std::move(spec));
 }
 
+namespace {
+
+kernels::RowPositions of_range(const Tensor<std::int32_t>& positions, Index first, const Range& range) {
+  return {range.size(), range.begin, positions.rows() > 0 ? positions.data() + first : nullptr};
+}
+
+}  // namespace
+
 template <class T>
-void LearnedPositions<T>::forward(const Rows& rows, const Tensor<T>& y) const {
+void LearnedPositions<T>::forward(const Rows& rows, const Tensor<std::int32_t>& positions, const Tensor<T>& y) const {
   const kernels::Matrix<const T> table(param_->use().data(), param_->spec.shard.shape[0], width_);
   for_each_range(rows, [&](Index first, Index count, Range range) {
-    kernels::position_forward<T>(Space(), table, range.size(), range.begin, row_block(y, first, count));
+    kernels::position_forward<T>(Space(), table, of_range(positions, first, range), row_block(y, first, count));
   });
 }
 
 template <class T>
-void LearnedPositions<T>::backward_weight(const Rows& rows, const Tensor<T>& dy) const {
+void LearnedPositions<T>::backward_weight(const Rows& rows, const Tensor<std::int32_t>& positions,
+                                          const Tensor<T>& dy) const {
   if (param_->next_write() == kernels::Write::overwrite) {
     kernels::fill<kernels::Acc<T>>(Space(), 0, param_->grad);
   }
   const kernels::Matrix<kernels::Acc<T>> dtable(param_->grad.data(), param_->spec.shard.shape[0], width_);
   for_each_range(rows, [&](Index first, Index count, Range range) {
-    kernels::position_backward<T>(Space(), row_block(dy, first, count), range.size(), range.begin, dtable);
+    kernels::position_backward<T>(Space(), row_block(dy, first, count), of_range(positions, first, range), dtable);
   });
 }
 

@@ -32,9 +32,9 @@ class LearnedPositions {
  public:
   LearnedPositions(const LayerContext<T>& context, std::string name, Index sequence, Index width, Initializer init);
 
-  // In place; every row's position is its token's.
-  void forward(const Rows& rows, const Tensor<T>& y) const;
-  void backward_weight(const Rows& rows, const Tensor<T>& dy) const;
+  // In place; a row's position is its token's, or what `positions` says of it.
+  void forward(const Rows& rows, const Tensor<std::int32_t>& positions, const Tensor<T>& y) const;
+  void backward_weight(const Rows& rows, const Tensor<std::int32_t>& positions, const Tensor<T>& dy) const;
 
  private:
   Param<T>* param_;

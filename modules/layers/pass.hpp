@@ -23,8 +23,12 @@ struct MicroBatch {
   Index all_sequences = 0;       // of the micro-batch, over all batch coordinates
   Tensor<std::int32_t> ids;      // R x 1
   Tensor<std::int32_t> targets;  // R x 1; below zero: no target
-  Tensor<T> inputs;              // R x widths[0]
-  Tensor<T> values;              // R x widths.back()
+  // Where documents inside a sequence are kept apart, R x 1 each; else empty.
+  Tensor<std::int32_t> first_keys;        // data.reset_attention: where the row's document begins in its sequence
+  Tensor<std::int32_t> positions;         // data.reset_positions: the row's place in its document
+  Tensor<std::int32_t> stream_positions;  // the same of the rows of this rank's part of the residual stream
+  Tensor<T> inputs;                       // R x widths[0]
+  Tensor<T> values;                       // R x widths.back()
   Index rows() const { return sequences * tokens; }
 };
 

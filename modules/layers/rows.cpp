@@ -39,6 +39,9 @@ RowPlan<T> plan_rows(const LayerContext<T>& context, const Pass<T>& pass) {
   if (plan.coordinate.ranges.empty() && !plan.cached) plan.coordinate.ranges = {{0, pass.batch->tokens}};
   plan.sequence_tokens = pass.batch->sequence_tokens > 0 ? pass.batch->sequence_tokens : pass.batch->tokens;
   plan.depth_parts = context.options.depth_sequence && !pass.batch->token_ranges.empty() && !plan.cached;
+  plan.first_keys = pass.batch->first_keys;
+  plan.positions = pass.batch->positions;
+  plan.stream_positions = pass.batch->stream_positions;
   plan.sharded = context.options.sequence_shard && context.extent(Axis::row) > 1;
   plan.stream = plan.sharded ? cut_over_row(plan.coordinate, context.extent(Axis::row), context.place(Axis::row))
                              : plan.coordinate;

@@ -27,9 +27,10 @@ Rows cut_over_row(const Rows& rows, int parts, int index);
 
 template <class T>
 struct RowPlan {
-  Rows coordinate;            // this rank's batch coordinate
-  Rows stream;                // this rank's part of the residual stream
-  Index sequence_tokens = 0;  // of a whole sequence, over all depth coordinates
+  Rows coordinate;                                               // this rank's batch coordinate
+  Rows stream;                                                   // this rank's part of the residual stream
+  Index sequence_tokens = 0;                                     // of a whole sequence, over all depth coordinates
+  Tensor<std::int32_t> first_keys, positions, stream_positions;  // MicroBatch's
   // coordinate's rows from stream's parts over row, for tensors of `width` columns; null without sequence sharding.
   std::unique_ptr<LayoutGather<T>> over_row(const LayerContext<T>& context, Index width) const;
   bool sharded = false;      // the stream is cut over row

@@ -114,7 +114,7 @@ class Block : public CachedUnit<T> {
     options.qkv_bias = model.bias != BiasKind::none;
     options.output_bias = model.bias == BiasKind::all;
     options.rotary = model.positions == Positions::rope;
-    options.rope_theta = model.rope_theta;
+    options.angles = rotary_angles(model);
     return options;
   }
   static InitializerFor initializers(const Deck& deck) {

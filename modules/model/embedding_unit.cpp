@@ -61,7 +61,7 @@ class EmbeddingUnit : public Unit<T> {
   std::unique_ptr<Kept> forward(const PlannedPass<T>& pass, Tensor<T>& x, LossSum&) override {
     const auto over_row = pass.rows.over_row(context_, tokens_.weight().cols());
     x = tokens_.forward(pass.batch->ids, over_row.get());
-    if (positions_) positions_->forward(pass.rows.stream, x);
+    if (positions_) positions_->forward(pass.rows.stream, pass.rows.stream_positions, x);
     x = apply_dropout(context_, pass, "embedding", model_.dropout, model_.hidden, model_.sequence, x);
     return pass.keeps() ? std::make_unique<KeptTensors>() : nullptr;
   }
@@ -77,7 +77,7 @@ class EmbeddingUnit : public Unit<T> {
     const Tensor<T>& dy = static_cast<KeptTensors&>(kept).dy;
     const auto over_row = pass.rows.over_row(context_, dy.cols());
     tokens_.backward_weight(pass.batch->ids, dy, over_row.get());
-    if (positions_) positions_->backward_weight(pass.rows.stream, dy);
+    if (positions_) positions_->backward_weight(pass.rows.stream, pass.rows.stream_positions, dy);
   }
 
  private:

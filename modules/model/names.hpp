@@ -2,10 +2,24 @@
 #pragma once
 
 #include "deck/deck.hpp"
+#include "kernels/rotary.hpp"
 #include "layers/feed_forward.hpp"
 #include "layers/norm.hpp"
 
 namespace fourfold {
+
+inline kernels::RotaryAngles rotary_angles(const ModelDeck& model) {
+  using Scaling = kernels::RotaryAngles::Scaling;
+  const RopeScalingDeck& scaling = model.rope_scaling;
+  kernels::RotaryAngles angles(model.rope_theta);
+  if (scaling.kind == RopeScaling::linear) angles.scaling = Scaling::linear;
+  if (scaling.kind == RopeScaling::llama3) angles.scaling = Scaling::llama3;
+  angles.factor = scaling.factor;
+  angles.low = scaling.low;
+  angles.high = scaling.high;
+  angles.original = static_cast<double>(scaling.original_sequence);
+  return angles;
+}
 
 inline NormType norm_type(NormKind kind) {
   return kind == NormKind::layer ? NormType::layer : NormType::rms;

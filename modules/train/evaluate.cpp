@@ -25,8 +25,9 @@ std::optional<EvalReport> evaluate(Model<T>& model, const PipelinePlan& plan, co
   std::int64_t done = 0;
   typename Interpreter<T>::Work work;
   work.load = [&](int index) {
-    batch = ends.any() ? loader.eval_batch(done + index, coordinate.count, coordinate.index, std::move(batch))
-                       : loader.eval_batch_shape(done + index, coordinate.count, coordinate.index);
+    batch = needs_samples(model.deck(), ends)
+                ? loader.eval_batch(done + index, coordinate.count, coordinate.index, std::move(batch))
+                : loader.eval_batch_shape(done + index, coordinate.count, coordinate.index);
     return make_micro_batch<T>(model.deck(), comms, batch, pool, ends);
   };
   Schedule schedule;

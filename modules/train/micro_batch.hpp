@@ -27,6 +27,9 @@ struct ModelEnds {
   bool any() const { return first || last; }
 };
 
+// Whether a stage with these ends needs the samples; their number is known without.
+bool needs_samples(const Deck& deck, const ModelEnds& ends);
+
 // Copies what these ends need to the device (MemoryTag::buffers). Zero sequences are ordinary.
 template <class T>
 MicroBatch<T> make_micro_batch(const Deck& deck, const GridComms& comms, const Batch& batch, Pool& pool,

@@ -183,7 +183,7 @@ template <class T>
 MicroBatch<T> Trainer<T>::load(StepReport& report, std::int64_t index, Batch& batch) const {
   const BatchCoordinate coordinate = batch_coordinate(deck_.parallel, comms_);
   const bool check = deck_.debug.replica_check > 0;
-  batch = ends_.any() || check
+  batch = needs_samples(deck_, ends_) || check
               ? loader_.micro_batch(cursor_, index, coordinate.count, coordinate.index, std::move(batch))
               : loader_.micro_batch_shape(index, coordinate.count, coordinate.index);
   if (check) {

@@ -33,7 +33,7 @@ printf '{"id": 1, "body": "first"}\n{"id": 2, "body": "second\\nline"}\n' >b.jso
 expect 0 '^1 documents, 22 tokens of 21 bytes of text in .* s: a.bin, a.idx$' data a.txt --to megatron --output a
 expect 0 '^1 documents, 21 tokens in .* s: back.txt$' data a.idx --to text --output back
 same a.txt back.txt
-expect 0 '^2 documents, 20 tokens of 20 bytes' data a.txt --to llmc --output l --documents lines --shard-tokens 10
+expect 0 '^2 documents, 21 tokens of 19 bytes' data a.txt --to llmc --output l --documents lines --shard-tokens 10
 expect 0 '^2 documents, ' data l_000000.bin l_000001.bin l_000002.bin --to text --output lines --documents lines
 same a.txt lines.txt
 expect 0 '^2 documents, 18 tokens of 16 bytes' data b.jsonl --to megatron --output b --documents jsonl --json-key body
@@ -55,7 +55,7 @@ expect 2 'missing.txt' data missing.txt --to megatron --output x
 expect 2 'a.bin is there already; move it away first' data a.txt --to megatron --output a
 expect 2 'back.txt is there already' data a.idx --to text --output back
 expect 2 '--to text wants token files' data a.txt --to text --output x
-expect 2 'id 108 is not below --vocab 100' data a.idx --to megatron --output x --vocab 100
+expect 2 'id 111 is not below --vocab 100' data a.idx --to megatron --output x --vocab 100
 expect 2 '--parts splits token files' data a.txt --to megatron --output x --parts 2
 expect 2 'nothing.json' data a.txt --to megatron --output x --tokenizer nothing.json
 expect 2 'is no tokenizer by its name' data a.txt --to megatron --output x --tokenizer words

@@ -96,10 +96,17 @@ TEST(Rules, LossOfATransformer) {
 
 // Keys that the kind of model does not look at: refused where they ask for something, legal at their defaults.
 TEST(Rules, KeysOfOtherKinds) {
-  const std::vector<std::string> of_transformers = {
-      "model.heads=2",         "model.kv_heads=1",       "model.head_dim=2",      "model.norm=layer",
-      "model.positions=none",  "model.rope_theta=100.0", "model.norm_eps=1.0e-6", "model.bias=all",
-      "model.ffn.kind=swiglu", "attention.split=col"};
+  const std::vector<std::string> of_transformers = {"model.heads=2",
+                                                    "model.kv_heads=1",
+                                                    "model.head_dim=2",
+                                                    "model.norm=layer",
+                                                    "model.positions=none",
+                                                    "model.rope_theta=100.0",
+                                                    "model.norm_eps=1.0e-6",
+                                                    "model.bias=all",
+                                                    "model.ffn.kind=swiglu",
+                                                    "attention.split=col",
+                                                    "model.rope_scaling.kind=linear"};
   const std::vector<std::string> of_blocks = {"model.layers=2", "model.ffn.hidden=8",
                                               "model.init.scale_residual=false"};
   const std::vector<std::string> of_tokens = {"model.vocab=257",

@@ -340,8 +340,8 @@ TEST(Bf16Kernels, EmbeddingsPositionsAndBias) {
   embedding_backward<float>(Space(), ids.const_vector(), want_x.const_matrix(rows, width), 1,
                             want_dtable.matrix(held, width));
   EXPECT_EQ(dtable.host(), want_dtable.host());
-  position_backward<bf16>(Space(), x.const_matrix(rows, width), 5, 1, dtable.matrix(held, width));
-  position_backward<float>(Space(), want_x.const_matrix(rows, width), 5, 1, want_dtable.matrix(held, width));
+  position_backward<bf16>(Space(), x.const_matrix(rows, width), {5, 1}, dtable.matrix(held, width));
+  position_backward<float>(Space(), want_x.const_matrix(rows, width), {5, 1}, want_dtable.matrix(held, width));
   EXPECT_EQ(dtable.host(), want_dtable.host());
   const DeviceArray<float> db(width), want_db(width);
   bias_backward<bf16>(Space(), x.const_matrix(rows, width), db.vector(), Write::overwrite);
@@ -353,9 +353,9 @@ TEST(Bf16Kernels, EmbeddingsPositionsAndBias) {
   bias_forward<bf16, float>(Space(), bias, biased.matrix(rows, width));
   bias_forward<float>(Space(), wide_bias, want_x.matrix(rows, width));
   EXPECT_EQ(biased.host(), want_x.host());
-  position_forward<bf16>(Space(), table.const_matrix(held, width), 5, 1, x.matrix(rows, width));
+  position_forward<bf16>(Space(), table.const_matrix(held, width), {5, 1}, x.matrix(rows, width));
   const DeviceArray<float> with_positions(wide(some(rows * width, 2)));
-  position_forward<float>(Space(), wide_table.const_matrix(held, width), 5, 1, with_positions.matrix(rows, width));
+  position_forward<float>(Space(), wide_table.const_matrix(held, width), {5, 1}, with_positions.matrix(rows, width));
   expect_rounded(x.host(), with_positions.host(), "positions");
 }
 
@@ -375,8 +375,8 @@ TEST(Bf16Kernels, RotaryDropoutAndBoxes) {
   add_box<float>(Space(), box, wide_dropped.const_vector(), want_added.vector());
   expect_rounded(added.host(), want_added.host(), "add_box");
   for (Index j = 0; j < width; ++j) EXPECT_EQ(float(copied.host()[width + j]), float(x.host()[j]));
-  rotary_forward<bf16>(Space(), heads, d, 0, 4, 2, 1e4, x.matrix(rows, width));
-  rotary_forward<float>(Space(), heads, d, 0, 4, 2, 1e4, wide_x.matrix(rows, width));
+  rotary_forward<bf16>(Space(), heads, d, 0, {4, 2}, 1e4, x.matrix(rows, width));
+  rotary_forward<float>(Space(), heads, d, 0, {4, 2}, 1e4, wide_x.matrix(rows, width));
   expect_rounded(x.host(), wide_x.host(), "rotary");
 }
 

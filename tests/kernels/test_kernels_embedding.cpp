@@ -90,9 +90,9 @@ TYPED_TEST(Embedding, PositionsForwardAndBackward) {
     const auto table = cast_to<T>(normal_numbers(s.held * s.width, 1)),
                x = cast_to<T>(normal_numbers(s.rows * s.width, 2));
     const DeviceArray<T> dev_table(table), y(x), dtable(table), dev_x(x);
-    position_forward<T>(Space(), dev_table.const_matrix(s.held, s.width), s.tokens, s.offset,
+    position_forward<T>(Space(), dev_table.const_matrix(s.held, s.width), {s.tokens, s.offset},
                         y.matrix(s.rows, s.width));
-    position_backward<T>(Space(), dev_x.const_matrix(s.rows, s.width), s.tokens, s.offset,
+    position_backward<T>(Space(), dev_x.const_matrix(s.rows, s.width), {s.tokens, s.offset},
                          dtable.matrix(s.held, s.width));
     auto want = x, want_table = table;
     for (Index r = 0; r < s.rows; ++r) {
@@ -104,6 +104,17 @@ TYPED_TEST(Embedding, PositionsForwardAndBackward) {
     }
     EXPECT_EQ(y.host(), want);
     EXPECT_EQ(dtable.host(), want_table);
+
+    // The same places, each row's by itself.
+    std::vector<std::int32_t> places;
+    for (Index r = 0; r < s.rows; ++r) places.push_back(static_cast<std::int32_t>(s.offset + r % s.tokens));
+    const DeviceArray<std::int32_t> at(places);
+    const RowPositions own{1, 0, at.const_vector().data()};
+    const DeviceArray<T> again(x), dagain(table);
+    position_forward<T>(Space(), dev_table.const_matrix(s.held, s.width), own, again.matrix(s.rows, s.width));
+    position_backward<T>(Space(), dev_x.const_matrix(s.rows, s.width), own, dagain.matrix(s.held, s.width));
+    EXPECT_EQ(again.host(), want);
+    EXPECT_EQ(dagain.host(), want_table);
   }
 }
 
@@ -114,13 +125,13 @@ TEST(EmbeddingGradient, MatchesDifferences) {
   const auto loss = [&](const std::vector<double>& at) {
     const DeviceArray<double> dev(at), y(rows * width);
     embedding_forward<double>(Space(), id.const_vector(), dev.const_matrix(held, width), 0, y.matrix(rows, width));
-    position_forward<double>(Space(), dev.const_matrix(held, width), 3, 0, y.matrix(rows, width));
+    position_forward<double>(Space(), dev.const_matrix(held, width), {3, 0}, y.matrix(rows, width));
     return test::inner_product(y.host(), dy);
   };
   const DeviceArray<double> dev_dy(dy), dtable(held * width);
   embedding_backward<double>(Space(), id.const_vector(), dev_dy.const_matrix(rows, width), 0,
                              dtable.matrix(held, width));
-  position_backward<double>(Space(), dev_dy.const_matrix(rows, width), 3, 0, dtable.matrix(held, width));
+  position_backward<double>(Space(), dev_dy.const_matrix(rows, width), {3, 0}, dtable.matrix(held, width));
   test::expect_close(dtable.host(), test::numeric_gradient(table, loss), 1e-10, "dtable");
 }
 

@@ -25,7 +25,7 @@ template <class T>
 std::vector<T> turned(const std::vector<T>& x, const Shape& s, double theta, bool back = false) {
   const DeviceArray<T> device(x);
   const auto call = back ? rotary_backward<T> : rotary_forward<T>;
-  call(Space(), s.heads, s.head_dim, s.first_col, s.tokens, s.offset, theta, device.matrix(s.rows, s.width));
+  call(Space(), s.heads, s.head_dim, s.first_col, {s.tokens, s.offset}, theta, device.matrix(s.rows, s.width));
   return device.host();
 }
 
@@ -89,6 +89,26 @@ TEST(RotaryAdjoint, InnerProductsAgree) {
       right += x[i] * fy[i];
     }
     EXPECT_NEAR(left, right, 1e-13 * static_cast<double>(x.size() + 1));
+  }
+}
+
+// Rows with places of their own turn as each would alone.
+TEST(RotaryPositions, PlacesOfTheirOwn) {
+  const Index rows = 40, heads = 2, d = 6, width = heads * d;
+  const auto x = normal_numbers(rows * width, 9);
+  std::vector<std::int32_t> places;
+  for (Index r = 0; r < rows; ++r) places.push_back(static_cast<std::int32_t>(r * 7 % 23));
+  const DeviceArray<std::int32_t> at(places);
+  for (const bool back : {false, true}) {
+    const DeviceArray<double> all(x);
+    const auto call = back ? rotary_backward<double> : rotary_forward<double>;
+    call(Space(), heads, d, 0, {5, 3, at.const_vector().data()}, 100.0, all.matrix(rows, width));
+    const std::vector<double> turned_rows = all.host();
+    for (Index r = 0; r < rows; ++r) {
+      const std::vector<double> row(x.begin() + r * width, x.begin() + (r + 1) * width);
+      const auto alone = turned<double>(row, {1, 1, places[r], heads, d, 0, width}, 100.0, back);
+      for (Index i = 0; i < width; ++i) EXPECT_EQ(turned_rows[r * width + i], alone[i]) << r;
+    }
   }
 }
 
