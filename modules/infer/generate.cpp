@@ -105,6 +105,7 @@ class Generation {
     MicroBatch<T> batch;
     batch.sequences = 1;
     batch.tokens = 0;
+    batch.sequence_tokens = window_;
     Ids ids;
     std::vector<const SequenceCache<T>*> caches;
     std::vector<Index> rows;  // the last of each sequence

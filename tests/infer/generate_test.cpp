@@ -117,6 +117,7 @@ Overrides dense(int data, int depth, int row, int col, const Overrides& more = {
 std::vector<Case> cases() {
   const std::string shard = "parallel.sequence_shard=true", split = "attention.split=col";
   const std::string two = "parallel.stages=2", four = "parallel.stages=4", by_token = "parallel.depth_splits=sequence";
+  const std::string moe = "model.moe={experts: 4, top_k: 2}", folded = "parallel.moe={expert: 2}";
   const std::string tied = "model.tie_embeddings=true", learned = "model.positions=learned";
   return {
       {1, dense(1, 1, 1, 1)},
@@ -133,6 +134,8 @@ std::vector<Case> cases() {
       {8, dense(1, 2, 1, 2, {two, learned})},
       {8, dense(1, 2, 2, 1, {two, shard, by_token})},
       {8, dense(1, 1, 2, 2, {two, shard, split, tied})},
+      {4, dense(2, 1, 2, 1, {moe, folded, shard})},
+      {4, dense(1, 1, 1, 2, {two, moe, folded, learned})},
       {5,
        {two, "parallel.stage_grids=[{data: 1, depth: 1, row: 2, col: 1}, {data: 3, depth: 1, row: 1, col: 1}]", tied}},
       {7,
