@@ -22,6 +22,8 @@ Run eval_command(CLI::App& line);
 Run generate_command(CLI::App& line);
 Run convert_command(CLI::App& line);
 Run inspect_command(CLI::App& line);
+Run study_command(CLI::App& line);
+Run report_command(CLI::App& line);
 
 // The arguments that every command with a deck has: DECK and key.path=value.
 struct DeckArguments {

@@ -31,6 +31,9 @@ constexpr Command kCommands[] = {
     {"generate", "text from a checkpoint", generate_command},
     {"convert", "texts, token files and weights to those of other programs and back; no MPI", convert_command},
     {"inspect", "lists, verifies and compares the checkpoints of runs; no MPI", inspect_command},
+    {"study", "the runs that a deck's study block asks for: scaling, strategies, sweeps; goes on where it was",
+     study_command},
+    {"report", "tables and plots of a study; no MPI", report_command},
 };
 
 int refuse(ExitCode code, const std::string& message) {

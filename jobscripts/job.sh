@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# Sourced by train.sbatch, restart_chain.sbatch and scaling.sbatch, inside a job of Slurm or, with a launcher of its own,
-# outside of one. Wants $script, the name of the script, and $root, the top folder of Fourfold.
+# Sourced by train.sbatch, restart_chain.sbatch, scaling.sbatch and the scripts of `fourfold study --sbatch`, inside a job
+# of Slurm or, with a launcher of its own, outside of one. Wants $script, the name of the script, and $root, the top
+# folder of Fourfold.
 #
 #   prepare DECK [key=value...]   looks at everything that can be wrong before a rank is started, and leaves the script
 #                                 with the fix; sets $nodes, $ranks, $folder, $steps, $marker
@@ -210,6 +211,31 @@ launch() {
   [ "$told" = 0 ] || rm -f -- "$folder/STOP"
   if [ -e "$again" ]; then status=75; fi
   rm -f -- "$again"
+}
+
+# part_of_study FOLDER RANKS DECK [key=value...]: what a study does on so many ranks, in a job of so many (the scripts that
+# `fourfold study --sbatch` writes). Leaves the script.
+part_of_study() {
+  local wanted=$2
+  folder=$1
+  shift 2
+  [ -x "$program" ] || fail 3 "$program is no program" \
+    "cmake --preset release && cmake --build --preset release   (in $root; or export FOURFOLD_PROGRAM=FILE)"
+  count_ranks
+  [ "$ranks" = "$wanted" ] || fail 3 "the job has $ranks ranks, this part of the study wants $wanted" \
+    "sbatch --ntasks=$wanted ...   (submit.sh beside the script does that)"
+  choose_launcher "$@"
+  mkdir -p "$folder" || fail 4 "cannot make the study's folder $folder" "another study.folder"
+  again=$folder/again.${job:-$$}
+  probe
+  launch study "$@" --only "ranks=$wanted"
+  say "exit code $status: $(explain "$status")"
+  if [ "$status" = 75 ] && scontrol requeue "$job" 2> /dev/null; then
+    say "job $job is requeued"
+    sleep 60 & # Slurm ends this script meanwhile
+    wait $!
+  fi
+  exit "$status"
 }
 
 explain() { # of an exit code of the program

@@ -8,6 +8,7 @@
 #include "deck/derive.hpp"
 #include "deck/keys.hpp"
 #include "deck/names.hpp"
+#include "deck/study.hpp"
 #include "deck/values.hpp"
 #include "deck/yaml_tree.hpp"
 
@@ -32,6 +33,8 @@ std::string unknown_key_help(const KeyTable& table, const std::string& document,
                              const std::string& name) {
   const std::vector<std::string> here = names_in_block(table, block);
   const std::string where = block.empty() ? "the " + document : block;
+  if (document == "deck" && block.empty() && name == "study")
+    return "; a study's deck is for fourfold study and report";
   const std::size_t colon = name.find(':');
   if (colon != std::string::npos && std::find(here.begin(), here.end(), name.substr(0, colon)) != here.end()) {
     return "; write a space after the colon: " + name.substr(0, colon) + ": " + name.substr(colon + 1);
@@ -53,9 +56,9 @@ std::string unknown_key_help(const KeyTable& table, const std::string& document,
 
 class DeckReader {
  public:
-  // `document`: what the text is, for messages.
-  DeckReader(const KeyTable& table, std::string document, const std::string& file)
-      : table_(table), document_(std::move(document)) {
+  // `document`: what the text is, for messages. `of_study`: a block `study` is another reader's.
+  DeckReader(const KeyTable& table, std::string document, const std::string& file, bool of_study = false)
+      : table_(table), document_(std::move(document)), of_study_(of_study) {
     places_.file = file;
   }
 
@@ -198,6 +201,7 @@ class DeckReader {
         add(key.place, child(block, key.text), "unknown key" + unknown_key_help(table_, document_, block, key.text));
         continue;
       }
+      if (block.empty() && key.text == "study" && of_study_) continue;
       collect_entry(child(block, key.text), value, key.place);
     }
   }
@@ -276,6 +280,7 @@ class DeckReader {
 
   const KeyTable& table_;
   std::string document_;
+  bool of_study_;
   KeyPlaces places_;
   std::map<std::string, Given> given_;
   std::vector<DeckError> errors_;
@@ -300,6 +305,15 @@ std::string numbered_list(const std::vector<DeckError>& errors) {
 ReadResult read_deck(const std::string& text, const std::string& file_name, const std::vector<std::string>& overrides,
                      std::optional<std::int64_t> ranks, const LoadText& load) {
   DeckReader reader(deck_keys(), "deck", file_name);
+  reader.read_text(text);
+  for (const std::string& argument : overrides) reader.read_override(argument);
+  return std::move(reader).finish(ranks, load);
+}
+
+ReadResult read_deck_of_study(const std::string& text, const std::string& file_name,
+                              const std::vector<std::string>& overrides, std::optional<std::int64_t> ranks,
+                              const LoadText& load) {
+  DeckReader reader(deck_keys(), "deck", file_name, true);
   reader.read_text(text);
   for (const std::string& argument : overrides) reader.read_override(argument);
   return std::move(reader).finish(ranks, load);

@@ -6,6 +6,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/log.hpp"
@@ -32,6 +33,7 @@
 #include "train/stop_request.hpp"
 #include "train/traffic.hpp"
 #include "train/trainer.hpp"
+#include "train/watched.hpp"
 
 namespace fourfold {
 
@@ -56,12 +58,13 @@ class Traced {
 template <class T>
 class Session {
  public:
-  Session(const Deck& deck, const GridComms& comms, Pool& pool, const TrainOptions& options)
+  Session(const Deck& deck, const GridComms& comms, Pool& pool, const TrainOptions& options, AroundStep around = {})
       : deck_(deck),
         comms_(comms),
         world_(comms.world()),
         pool_(pool),
         options_(options),
+        around_(std::move(around)),
         trace_(deck.run.trace ? kTraceEvents : 0, options.started_ns > 0 ? options.started_ns : now_ns()),
         traced_(comms.world(), trace_),
         loader_(open_loader(deck, comms.world())),
@@ -147,7 +150,9 @@ class Session {
   StepReport step_or_reports() {
     const std::int64_t flops_before = comms_.clock().flops();
     try {
+      if (around_) around_(step() + 1, true);
       const StepReport report = trainer_.step();
+      if (around_) around_(step(), false);
       hardware_flops_ += comms_.clock().flops() - flops_before;
       return report;
     } catch (const Error& error) {
@@ -321,8 +326,8 @@ class Session {
     if (traffic.makespan) {
       const double seconds = static_cast<double>(*traffic.makespan) * 1e-12;
       log_info(fmt::format("virtual clock ({}): {:.6g} s for {} steps, {:.6g} s a step",
-                           deck_.emulate.description->name, seconds, steps_here_,
-                           steps_here_ > 0 ? seconds / static_cast<double>(steps_here_) : 0.0));
+                           deck_.emulate.description ? deck_.emulate.description->name : "emulate.stage_times", seconds,
+                           steps_here_, steps_here_ > 0 ? seconds / static_cast<double>(steps_here_) : 0.0));
     }
     if (world_.size() > 1 || traffic.makespan) metrics_->write(step(), traffic);
   }
@@ -338,6 +343,7 @@ class Session {
   const Communicator& world_;
   Pool& pool_;
   const TrainOptions& options_;
+  const AroundStep around_;
   const StopSignals signals_;
   Trace trace_;
   const Traced traced_;
@@ -365,8 +371,18 @@ ExitCode train(const Deck& deck, const GridComms& comms, Pool& pool, const Train
   return Session<T>(deck, comms, pool, options).run();
 }
 
+template <class T>
+ExitCode train_watched(const Deck& deck, const GridComms& comms, Pool& pool, const TrainOptions& options,
+                       const AroundStep& around) {
+  return Session<T>(deck, comms, pool, options, around).run();
+}
+
 template ExitCode train<float>(const Deck&, const GridComms&, Pool&, const TrainOptions&);
 template ExitCode train<double>(const Deck&, const GridComms&, Pool&, const TrainOptions&);
 template ExitCode train<kernels::bf16>(const Deck&, const GridComms&, Pool&, const TrainOptions&);
+template ExitCode train_watched<float>(const Deck&, const GridComms&, Pool&, const TrainOptions&, const AroundStep&);
+template ExitCode train_watched<double>(const Deck&, const GridComms&, Pool&, const TrainOptions&, const AroundStep&);
+template ExitCode train_watched<kernels::bf16>(const Deck&, const GridComms&, Pool&, const TrainOptions&,
+                                               const AroundStep&);
 
 }  // namespace fourfold

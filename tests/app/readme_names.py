@@ -53,6 +53,8 @@ for line in (root / "inputs/all_keys.yaml").read_text().splitlines():
     if found:
         block = block[: len(found.group(1)) // 2] + [found.group(2)]
         keys.add(".".join(block))
+# Of a study's block, which stands beside a deck's.
+keys |= {"study"} | {f"study.{name}" for name in re.findall(r"^  ([a-z_]+):", output(fourfold, "study", "--keys").stdout, re.M)}
 top_blocks = {key for key in keys if "." not in key}
 
 helps = {"": output(fourfold, "--help").stdout}
@@ -107,6 +109,8 @@ def run_line(line, where):
     if deck and (root / deck.group(1)).exists():
         call = [fourfold, "check", deck.group(1), *(word for word in shlex.split(rest) if re.match(r"[a-z_.]+=", word))]
         count = ranks or (re.search(r"--ranks (\d+)", rest) or [None, None])[1]
+        if command == "study":
+            call, count = [fourfold, "study", "--list", *call[2:]], None
         result = output(*call, *(["--ranks", count] if count else []))
         check("command line", result.returncode == 0, f"{where}: {' '.join(call)}: {result.stderr}")
 
@@ -116,7 +120,7 @@ def fence(language, text, where, folder):
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as deck:
             deck.write(text)
             deck.flush()
-            result = output(fourfold, "check", deck.name)
+            result = output(fourfold, *(["study", "--list"] if re.match(r"study:", text) else ["check"]), deck.name)
             check("deck", result.returncode == 0, f"{where}: the deck does not pass check: {result.stderr}")
         return
     pseudocode = "while " in text
