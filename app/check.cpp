@@ -123,7 +123,12 @@ std::string cost_text(const Deck& deck) {
   if (memory.update > 0) {
     text += fmt::format("  update:      {} while it lasts, without activations\n", bytes_text(memory.update));
   }
+  const CheckpointDeck& checkpoint = deck.checkpoint;
+  const bool async = checkpoint.mode == SaveMode::async;
   text += fmt::format("checkpoint: {}\n", bytes_text(checkpoint_bytes(deck, graph)));
+  text += fmt::format("  a save takes {} more of the host's memory: {}\n",
+                      bytes_text(async ? memory.saved_copy : checkpoint.transfer_bytes),
+                      async ? "a copy of what a rank writes" : "the buffer of checkpoint.transfer_bytes");
   return text;
 }
 

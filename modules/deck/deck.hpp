@@ -263,9 +263,32 @@ struct EvalDeck {
   bool operator==(const EvalDeck&) const = default;
 };
 
+// async: threads write a copy while training goes on. What a save that fails does: ends the run, or warns.
+enum class SaveMode { sync, async };
+enum class OnSaveError { stop, warn };
+enum class FileComponent { automatic, ompio, romio321 };
+
+// MPI-IO, in its own terms. 0: its choice.
+struct MpiIoDeck {
+  FileComponent component =
+      FileComponent::automatic;      // of Open MPI; automatic: romio321, or what the user's environment says
+  std::int64_t striping_factor = 0;  // disks (object storage targets) that a file is spread over
+  std::int64_t striping_unit = 0;    // bytes on one before the next
+  std::int64_t cb_nodes = 0;         // ranks that write for the others: aggregators
+  std::int64_t cb_buffer_size = 0;   // bytes that one of them writes at once
+  bool operator==(const MpiIoDeck&) const = default;
+};
+
 struct CheckpointDeck {
   std::int64_t every = 0;  // 0: only at the end
   std::int64_t keep = 2;   // committed steps of this run that stay; 0: all
+  SaveMode mode = SaveMode::sync;
+  OnSaveError on_error = OnSaveError::stop;
+  std::int64_t transfer_bytes = std::int64_t{64} << 20;  // of one rank at once, and of the buffer that all goes through
+  bool strict_collective = false;                        // a transfer that is not made collectively is an error
+  bool collective_metadata = true;                       // HDF5's own structures too
+  std::int64_t alignment = 4096;                         // tensors of 16 times this begin at multiples of it
+  MpiIoDeck mpi_io;
   bool operator==(const CheckpointDeck&) const = default;
 };
 

@@ -375,6 +375,33 @@ std::vector<DeckKey> make_table() {
               [](auto& d) { return &d.checkpoint.every; }));
   add(integer("checkpoint.keep", between(0, kMostCount), "committed steps of this run that stay; 0: all",
               [](auto& d) { return &d.checkpoint.keep; }));
+  add(choice("checkpoint.mode", "async: a thread of each rank writes a copy of its part while training goes on",
+             {"sync", "async"}, [](auto& d) { return &d.checkpoint.mode; }));
+  add(choice("checkpoint.on_error", "a save that fails ends the run, or is only said (the last one of a run ends it)",
+             {"stop", "warn"}, [](auto& d) { return &d.checkpoint.on_error; }));
+  add(integer("checkpoint.transfer_bytes", between(4096, 2147483647),
+              "largest transfer of a rank, and its buffer for synchronous saves and for reading",
+              [](auto& d) { return &d.checkpoint.transfer_bytes; }));
+  add(boolean("checkpoint.strict_collective", "a transfer that HDF5 does not make collectively is an error, not a note",
+              [](auto& d) { return &d.checkpoint.strict_collective; }));
+  add(boolean("checkpoint.collective_metadata", "HDF5 reads and writes its own structures by collective operations",
+              [](auto& d) { return &d.checkpoint.collective_metadata; }));
+  add(integer("checkpoint.alignment", between(1, 1 << 30),
+              "bytes; in the file tensors of 16 times this and more begin at multiples of it",
+              [](auto& d) { return &d.checkpoint.alignment; }));
+  add(choice("checkpoint.mpi_io.component", "of Open MPI, for files; auto: romio321, unless OMPI_MCA_io is set",
+             {"auto", "ompio", "romio321"}, [](auto& d) { return &d.checkpoint.mpi_io.component; }));
+  add(integer("checkpoint.mpi_io.striping_factor", between(0, 1 << 20),
+              "disks (object storage targets) that a file is spread over; 0: the file system's choice",
+              [](auto& d) { return &d.checkpoint.mpi_io.striping_factor; }));
+  add(integer("checkpoint.mpi_io.striping_unit", between(0, 1e12), "bytes on one disk before the next; 0: as above",
+              [](auto& d) { return &d.checkpoint.mpi_io.striping_unit; }));
+  add(integer("checkpoint.mpi_io.cb_nodes", between(0, kMostExtent),
+              "aggregators: ranks that write for the others; 0: MPI-IO's choice",
+              [](auto& d) { return &d.checkpoint.mpi_io.cb_nodes; }));
+  add(integer("checkpoint.mpi_io.cb_buffer_size", between(0, 2147483647),
+              "bytes of an aggregator's buffer; 0: MPI-IO's choice",
+              [](auto& d) { return &d.checkpoint.mpi_io.cb_buffer_size; }));
 
   add(number("watchdog.start", at_least(0),
              "seconds without a movement after which a run that starts or restarts has hung and is ended; 0: never",

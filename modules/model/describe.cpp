@@ -201,14 +201,19 @@ std::int64_t moments(OptimizerKind kind) {
   return 2;
 }
 
-// Elements of a rank's reduction groups: in its buffers, padding included, and in its part of the update.
+// Elements of a rank's reduction groups: in its buffers, padding included; in its part of the update; written in
+// checkpoints, by the first of the ranks with the same elements.
 struct GroupElements {
-  std::int64_t held = 0, updated = 0;
-  void add(const Deck& deck, std::int64_t elements, std::int64_t ranks) {
+  std::int64_t held = 0, updated = 0, written_values = 0, written_states = 0;
+  void add(const Deck& deck, std::int64_t elements, std::int64_t ranks, bool owner) {
     const std::int64_t parts = update_parts(deck, ranks);
     const std::int64_t part = ceil_divide(elements, parts);
+    const bool sharded = deck.optimizer.shard.kind != UpdateShard::Kind::none;
     held += part * parts;
-    updated += deck.optimizer.shard.kind == UpdateShard::Kind::none ? elements : part;
+    updated += sharded ? part : elements;
+    if (!owner) return;
+    written_values += ceil_divide(elements, ranks);
+    written_states += sharded ? ceil_divide(std::min(part, elements), ranks / parts) : ceil_divide(elements, ranks);
   }
 };
 
@@ -253,6 +258,23 @@ std::int64_t activation_bytes(const Deck& deck, const Coordinates& here, std::in
   return kept.compute * bytes.compute + kept.accumulate * bytes.accumulate + kept.bytes;
 }
 
+namespace {
+
+// The biases on the routers' choices, in doubles; the first rank of a stage writes them.
+std::int64_t selection_bias_bytes(const ModelDeck& model, const StagePart& part) {
+  if (!model.moe || model.moe->balance.bias_rate == 0) return 0;
+  std::int64_t layers = 0;
+  for (const Range& chunk : part.chunks) {
+    for (std::int64_t unit = chunk.begin; unit < chunk.end; ++unit) {
+      const std::int64_t layer = model.kind == ModelKind::transformer ? unit - 1 : unit;
+      if (layer >= 0 && layer < model.layers && has_experts(model, layer)) ++layers;
+    }
+  }
+  return layers * model.moe->experts * static_cast<std::int64_t>(sizeof(double));
+}
+
+}  // namespace
+
 MemoryPerRank memory_of_rank(const Deck& deck, const Coordinates& here, const StagePart& part,
                              std::int64_t activations) {
   const StageShape stage = stage_shape(deck);
@@ -261,7 +283,8 @@ MemoryPerRank memory_of_rank(const Deck& deck, const Coordinates& here, const St
   const ElementSizes bytes = element_sizes(deck.precision);
   GroupElements all;
   for (const auto& [group, elements] : held_parameters(deck, here, part)) {
-    all.add(deck, elements, ranks_of(group.second, dense, moe));
+    const bool owner = !part.tied_across_grids || part.first || group.first != -1;
+    all.add(deck, elements, ranks_of(group.second, dense, moe), owner);
   }
 
   MemoryPerRank memory;
@@ -270,6 +293,9 @@ MemoryPerRank memory_of_rank(const Deck& deck, const Coordinates& here, const St
   memory.optimizer = all.updated * kept_by_optimizer(deck) * bytes.accumulate;
   if (deck.optimizer.kind == OptimizerKind::lamb) memory.update = all.updated * bytes.accumulate;
   memory.activations = activations;
+  memory.saved_copy = all.written_values * bytes.compute +
+                      all.written_states * kept_by_optimizer(deck) * bytes.accumulate +
+                      selection_bias_bytes(deck.model, part);
   return memory;
 }
 
@@ -298,10 +324,13 @@ std::vector<Coordinates> fullest_places(const Deck& deck) {
 
 MemoryPerRank memory_per_rank(const Deck& deck) {
   MemoryPerRank most;
+  std::int64_t saved_copy = 0;
   for (const Coordinates& here : fullest_places(deck)) {
     const MemoryPerRank memory = memory_of_rank(deck, here);
     if (memory.total() > most.total()) most = memory;
+    saved_copy = std::max(saved_copy, memory.saved_copy);
   }
+  most.saved_copy = saved_copy;
   return most;
 }
 

@@ -25,6 +25,9 @@ struct MemoryPerRank {
   std::int64_t optimizer = 0;
   std::int64_t activations = 0;
   std::int64_t update = 0;  // lamb's direction, while an update lasts: no activation does
+  // On the host, while an asynchronous save is under way: what the rank writes of values and states, if it is the first
+  // of those that have them too. Not in total().
+  std::int64_t saved_copy = 0;
   std::int64_t total() const { return parameters + gradients + optimizer + std::max(activations, update); }
 };
 // `deck` with its grid and batch settled (read with a rank count). The bytes of bf16 include the fp32 masters, under

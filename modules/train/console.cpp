@@ -86,9 +86,15 @@ void Console::evaluation(std::int64_t step, const EvalReport& report) {
   pause_seconds_ += report.seconds;
 }
 
-void Console::checkpoint(std::int64_t step, double seconds) {
-  log_info(fmt::format("{:>9} checkpoint ({})", step, format_duration(seconds)));
-  pause_seconds_ += seconds;
+void Console::checkpoint(std::int64_t step, const checkpoint::SaveReport& report) {
+  const std::string waited = report.blocked_seconds < report.seconds
+                                 ? fmt::format("; training waited {}", format_duration(report.blocked_seconds))
+                                 : std::string();
+  log_info(fmt::format("{:>9} checkpoint: {}B in {}, written at {}B/s, fsync {}{}", step,
+                       format_count(static_cast<double>(report.bytes)), format_duration(report.seconds),
+                       format_count(1e9 * report.gigabytes_per_second()), format_duration(report.fsync_seconds),
+                       waited));
+  pause_seconds_ += report.blocked_seconds;
 }
 
 }  // namespace fourfold

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/timer.hpp"
+#include "checkpoint/checkpoint.hpp"
 #include "train/evaluate.hpp"
 #include "train/trainer.hpp"
 
@@ -26,7 +27,7 @@ class Console {
   // A row now and then while an evaluation lasts.
   void evaluating(std::int64_t step, std::int64_t batches_done, std::int64_t batches);
   void evaluation(std::int64_t step, const EvalReport& report);
-  void checkpoint(std::int64_t step, double seconds);
+  void checkpoint(std::int64_t step, const checkpoint::SaveReport& report);
 
  private:
   double interval() const;  // seconds between rows

@@ -23,6 +23,7 @@
 #include "kernels/vector.hpp"
 #include "model/describe.hpp"
 #include "train/calibrate.hpp"
+#include "train/checkpoints.hpp"
 #include "train/console.hpp"
 #include "train/evaluate.hpp"
 #include "train/metrics.hpp"
@@ -70,6 +71,8 @@ class Session {
         loader_(open_loader(deck, comms.world())),
         trainer_(deck, comms, *loader_, pool, trace_),
         saved_(trainer_.model(), &trainer_.optimizer(), comms),
+        checkpoints_(comms.world(), deck, *loader_, saved_.shards(), pool.ledger(), options.version,
+                     [this](std::int64_t step, const checkpoint::SaveReport& report) { tell(step, report); }),
         stop_(comms.world(), deck.run.folder,
               session_end(deck.run.time_limit, options.started_ns > 0 ? options.started_ns : now_ns())),
         flops_per_token_(static_cast<double>(describe(deck.model).training_flops())) {
@@ -84,7 +87,9 @@ class Session {
   ExitCode run() {
     prepare_folder(world_, deck_);
     set_progress(0, "restart");
+    choose_file_component(world_, deck_);
     restart();
+    checkpoints_.compare_with_free_space(saves_to_come());
     write_resolved_deck(world_, deck_);  // a refused restart leaves the run's deck as it was
     open_reports();
     trace_.enter(WorkPhase::between);
@@ -94,6 +99,7 @@ class Session {
       const StepReport report = step_or_reports();
       log(report);
       look_for_faults(report);
+      look_at_checkpoint();
       stop = stop_.agreed();
       if (evaluation_due()) {
         if (stop) {
@@ -122,9 +128,15 @@ class Session {
     return step() == deck_.run.steps || (every > 0 && step() % every == 0);
   }
 
+  std::int64_t saves_to_come() const {
+    const std::int64_t left = std::max<std::int64_t>(deck_.run.steps - step(), 0);
+    const std::int64_t every = deck_.checkpoint.every;
+    return every > 0 ? (left + every - 1) / every : std::min<std::int64_t>(left, 1);
+  }
+
   void restart() {
     const std::optional<RunPosition> position =
-        load_newest_checkpoint(world_, deck_, *loader_, saved_.shards(), options_);
+        load_newest_checkpoint(world_, deck_, *loader_, saved_.shards(), options_, host_memory(pool_.ledger()));
     if (!position) return start_from_weights();
     saved_.to_device();
     trainer_.resume(position->step, position->cursor);
@@ -156,7 +168,14 @@ class Session {
       hardware_flops_ += comms_.clock().flops() - flops_before;
       return report;
     } catch (const Error& error) {
-      if (error.caller() == Caller::all_ranks) leave_reports();
+      if (error.caller() == Caller::all_ranks) {
+        try {
+          complete_checkpoint();
+        } catch (const Error& other) {
+          log_error(other.what());
+        }
+        leave_reports();
+      }
       throw;
     }
   }
@@ -219,6 +238,7 @@ class Session {
   }
 
   void evaluate_now() {
+    complete_checkpoint();
     set_progress(step(), "evaluation");
     const PhaseScope scope(trace_, WorkPhase::evaluation, step());
     trainer_.model().params().finish_gathers();       // of the last step, so they count
@@ -240,13 +260,30 @@ class Session {
     const PhaseScope scope(trace_, WorkPhase::checkpoint, step());
     refuse_unless_finite();
     saved_.to_host();
-    const checkpoint::SaveReport report =
-        save_checkpoint(world_, deck_, *loader_, saved_.shards(), {step(), trainer_.cursor()}, resumed_from_, options_);
+    checkpoints_.save({step(), trainer_.cursor()}, resumed_from_);
     last_saved_ = step();
-    stop_.took_save(report.seconds);
+  }
+
+  void look_at_checkpoint() {
+    if (!checkpoints_.under_way()) return;
+    const PhaseScope scope(trace_, WorkPhase::checkpoint, step());
+    checkpoints_.advance();
+  }
+
+  void complete_checkpoint() {
+    if (!checkpoints_.under_way()) return;
+    set_progress(step(), "checkpoint");
+    const PhaseScope scope(trace_, WorkPhase::checkpoint, step());
+    checkpoints_.complete();
+  }
+
+  // Of a step that is committed now.
+  void tell(std::int64_t step, const checkpoint::SaveReport& report) {
+    stop_.took_save(std::min(report.seconds, report.blocked_seconds + report.write_seconds + report.fsync_seconds));
     if (!first_rank()) return;
     for (const std::string& note : report.notes) log_info("checkpoint: " + note);
-    console_->checkpoint(step(), report.seconds);
+    console_->checkpoint(step, report);
+    metrics_->write(step, report);
   }
 
   // Checkpoints with values that are not finite would in time remove the healthy ones.
@@ -265,6 +302,8 @@ class Session {
 
   ExitCode finish() {
     if (step() > 0) checkpoint_now();
+    complete_checkpoint();
+    checkpoints_.finish();
     leave_reports();
     stop_.clear_file();
     if (step() >= deck_.run.steps && !evaluation_dropped_) return ExitCode::done;
@@ -350,6 +389,7 @@ class Session {
   std::unique_ptr<Loader> loader_;
   Trainer<T> trainer_;
   SavedTensors<T> saved_;
+  Checkpoints checkpoints_;
   std::optional<SavedTensors<T>> record_;
   StopRequest stop_;
   std::unique_ptr<Metrics> metrics_;  // rank 0

@@ -96,6 +96,18 @@ void Metrics::write(std::int64_t step, const EvalReport& report) {
   put(line.dump());
 }
 
+void Metrics::write(std::int64_t step, const checkpoint::SaveReport& report) {
+  put(Json{{"event", "checkpoint"},
+           {"step", step},
+           {"bytes", report.bytes},
+           {"seconds", report.seconds},
+           {"write_seconds", report.write_seconds},
+           {"fsync_seconds", report.fsync_seconds},
+           {"blocked_seconds", report.blocked_seconds},
+           {"gigabytes_per_second", report.gigabytes_per_second()}}
+          .dump());
+}
+
 void Metrics::write(std::int64_t step, const TrafficReport& report) {
   Json line{{"event", "communication"}, {"step", step}, {"axes", Json::array()}};
   for (const AxisTraffic& axis : report.axes) {

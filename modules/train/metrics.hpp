@@ -9,6 +9,8 @@
 //   {"event":"eval","step":50,"loss":..,"samples":..,"targets":..,"seconds":..,"bits_per_byte":..}   (the last where
 //   tokens are text)
 //   {"event":"restart","step":50}
+//   {"event":"checkpoint","step":50,"bytes":..,"seconds":..,"write_seconds":..,"fsync_seconds":..,"blocked_seconds":..,
+//   "gigabytes_per_second":..}   once it is committed; blocked: training waited
 //   {"event":"communication","step":50,"axes":[{"axis":"data","operations":..,"messages":..,"bytes_inside":..,
 //   "bytes_between":..,"exposed_mean":..,"exposed_largest":..,"virtual_mean":..,"virtual_largest":..}],
 //   "virtual_picoseconds":..}   at a session's end, of its steps; the virtual ones where a machine is emulated
@@ -24,6 +26,7 @@
 #include <set>
 #include <string>
 
+#include "checkpoint/checkpoint.hpp"
 #include "train/calibrate.hpp"
 #include "train/evaluate.hpp"
 #include "train/phases.hpp"
@@ -43,6 +46,7 @@ class Metrics {
 
   void write(const StepReport& report, double model_flops);  // FLOPs of the step on all ranks
   void write(std::int64_t step, const EvalReport& report);
+  void write(std::int64_t step, const checkpoint::SaveReport& report);
   void write(std::int64_t step, const TrafficReport& report);
   void write(std::int64_t step, const PhaseReport& report);
   void write_flops(std::int64_t step, double model_per_token, double computed_per_token);

@@ -249,6 +249,7 @@ MemoryPerRank memory_per_rank(const Deck& deck, const PipelinePlan& plan) {
   std::size_t rounds = 0;  // of one place a stage
   for (const auto& of_stage : fullest) rounds = std::max(rounds, of_stage.size());
   MemoryPerRank most;
+  std::int64_t saved_copy = 0;
   for (std::size_t round = 0; round < rounds; ++round) {
     std::vector<Coordinates> places;
     for (const auto& of_stage : fullest) places.push_back(of_stage[std::min(round, of_stage.size() - 1)]);
@@ -257,8 +258,10 @@ MemoryPerRank memory_per_rank(const Deck& deck, const PipelinePlan& plan) {
       const MemoryPerRank memory = memory_of_rank(deck_of_place(deck, here), here, plan.part_of(here.stage),
                                                   peaks[static_cast<std::size_t>(here.stage)]);
       if (memory.total() > most.total()) most = memory;
+      saved_copy = std::max(saved_copy, memory.saved_copy);
     }
   }
+  most.saved_copy = saved_copy;
   return most;
 }
 

@@ -11,6 +11,8 @@
 #include "checkpoint/stage.hpp"
 #include "deck/keys.hpp"
 #include "deck/writer.hpp"
+#include "train/checkpoints.hpp"
+#include "train/console.hpp"
 #include "train/saved_tensors.hpp"
 
 namespace fourfold {
@@ -80,8 +82,11 @@ std::string schedule_text(const Deck& deck) {
 
 std::optional<RunPosition> load_newest_checkpoint(const Communicator& world, const Deck& deck, const Loader& loader,
                                                   const std::vector<checkpoint::NamedShard>& shards,
-                                                  const TrainOptions& options) {
-  const checkpoint::Restart restart = checkpoint::load_newest(world, checkpoint_folder(deck), shards);
+                                                  const TrainOptions& options,
+                                                  const checkpoint::AllocateHost& allocate) {
+  checkpoint::LoadOptions load = load_options(deck);
+  load.allocate = allocate;
+  const checkpoint::Restart restart = checkpoint::load_newest(world, checkpoint_folder(deck), shards, load);
   for (const checkpoint::Rejected& one : restart.rejected) log_warn(one.path + ": " + one.why);
   if (!restart.loaded) return std::nullopt;
   const checkpoint::LoadReport& loaded = *restart.loaded;
@@ -98,7 +103,9 @@ std::optional<RunPosition> load_newest_checkpoint(const Communicator& world, con
                          saved->second, optimizer_kind(deck)));
   }
   const RunPosition position{loaded.state.integer("step"), loaded.state.integer("cursor")};
-  log_info(fmt::format("restart from step {} ({}, {:.1f} s)", position.step, loaded.source.path, loaded.seconds));
+  log_info(fmt::format("restart from step {} ({}, {}B in {:.1f} s, {}B/s)", position.step, loaded.source.path,
+                       format_count(static_cast<double>(loaded.bytes)), loaded.seconds,
+                       format_count(static_cast<double>(loaded.bytes) / loaded.seconds)));
   return position;
 }
 
@@ -107,7 +114,7 @@ checkpoint::Committed load_parameters(Model<T>& model, const Deck& deck, const G
                                       const std::string& file) {
   const Communicator& world = comms.world();
   const SavedTensors<T> parameters(model, nullptr, comms);
-  checkpoint::LoadOptions options;
+  checkpoint::LoadOptions options = load_options(deck);
   options.skip = {"/optimizer"};
   checkpoint::Committed source;
   if (!file.empty()) {
@@ -129,21 +136,25 @@ template checkpoint::Committed load_parameters<kernels::bf16>(Model<kernels::bf1
 template checkpoint::Committed load_parameters<double>(Model<double>&, const Deck&, const GridComms&,
                                                        const std::string&);
 
-checkpoint::SaveReport save_checkpoint(const Communicator& world, const Deck& deck, const Loader& loader,
-                                       const std::vector<checkpoint::NamedShard>& shards, const RunPosition& position,
-                                       std::optional<std::int64_t> resumed_from, const TrainOptions& options) {
+checkpoint::State checkpoint_state(const Deck& deck, const Loader& loader, const RunPosition& position,
+                                   const std::string& version) {
   checkpoint::State state;
   state.numbers["cursor"] = position.cursor;
   state.texts["schedule"] = schedule_text(deck);
   state.texts["data"] = loader.fingerprint().text;
   state.texts["deck"] = write_deck(deck);
-  state.texts["version"] = options.version;
+  state.texts["version"] = version;
   state.texts["optimizer"] = optimizer_kind(deck);
-  checkpoint::SaveOptions save;
-  save.run = deck.run.name;
-  save.keep = deck.checkpoint.keep;
+  return state;
+}
+
+checkpoint::SaveReport save_checkpoint(const Communicator& world, const Deck& deck, const Loader& loader,
+                                       const std::vector<checkpoint::NamedShard>& shards, const RunPosition& position,
+                                       std::optional<std::int64_t> resumed_from, const TrainOptions& options) {
+  checkpoint::SaveOptions save = save_options(deck);
   save.resumed_from = resumed_from;
-  return checkpoint::save(world, checkpoint_folder(deck), position.step, shards, state, save);
+  return checkpoint::save(world, checkpoint_folder(deck), position.step, shards,
+                          checkpoint_state(deck, loader, position, options.version), save);
 }
 
 void save_record(const Communicator& world, const Deck& deck, const std::vector<checkpoint::NamedShard>& shards,
@@ -151,8 +162,7 @@ void save_record(const Communicator& world, const Deck& deck, const std::vector<
   checkpoint::State state;
   state.numbers["cursor"] = position.cursor;
   state.texts["deck"] = write_deck(deck);
-  checkpoint::SaveOptions save;
-  save.run = deck.run.name;
+  checkpoint::SaveOptions save = save_options(deck);
   save.keep = 0;
   checkpoint::save(world, deck.run.folder + "/record", position.step, shards, state, save);
 }

@@ -35,7 +35,8 @@ std::string schedule_text(const Deck& deck);
 // not allow it: both are shown.
 std::optional<RunPosition> load_newest_checkpoint(const Communicator& world, const Deck& deck, const Loader& loader,
                                                   const std::vector<checkpoint::NamedShard>& shards,
-                                                  const TrainOptions& options);
+                                                  const TrainOptions& options,
+                                                  const checkpoint::AllocateHost& allocate = {});
 
 // The parameters alone, from `file` (a committed step_N.h5) or, where that is empty, from the newest committed step of
 // the run's folder. Errors (all ranks): input for a file that is none or another model's; storage when there is no
@@ -44,11 +45,16 @@ template <class T>
 checkpoint::Committed load_parameters(Model<T>& model, const Deck& deck, const GridComms& comms,
                                       const std::string& file);
 
+// What a checkpoint holds beside tensors and the step.
+checkpoint::State checkpoint_state(const Deck& deck, const Loader& loader, const RunPosition& position,
+                                   const std::string& version);
+
 // debug.record: the step's tensors in <run.folder>/record, all steps kept.
 void save_record(const Communicator& world, const Deck& deck, const std::vector<checkpoint::NamedShard>& shards,
                  const RunPosition& position);
 
-// resumed_from: the step this session started from; it is never removed.
+// Synchronous, whatever checkpoint.mode is (train/checkpoints.hpp). resumed_from: the step this session started from;
+// it is never removed.
 checkpoint::SaveReport save_checkpoint(const Communicator& world, const Deck& deck, const Loader& loader,
                                        const std::vector<checkpoint::NamedShard>& shards, const RunPosition& position,
                                        std::optional<std::int64_t> resumed_from, const TrainOptions& options);

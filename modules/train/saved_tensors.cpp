@@ -1,6 +1,7 @@
 #include "train/saved_tensors.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -32,7 +33,8 @@ SavedTensors<T>::SavedTensors(Model<T>& model, const Optimizer<T>* optimizer, co
   for (const Param<T>& param : params.params()) {
     const ParamSpec& spec = param.spec;
     const Communicator* copies = spec.sum_over.empty() ? nullptr : &comms.group(spec.sum_over);
-    add("/params/" + spec.name, spec.shard, spec.owner, copies, param.value);
+    const Range whole{0, params.groups()[static_cast<std::size_t>(param.group)].size};
+    add("/params/" + spec.name, spec.shard, param, whole, param.group_offset, copies, param.value);
   }
   add_missing("/params/", kElement<T>);
   add_selection_biases(comms.here());
@@ -40,18 +42,32 @@ SavedTensors<T>::SavedTensors(Model<T>& model, const Optimizer<T>* optimizer, co
   for (const std::string& kind : optimizer->kinds()) {
     add_missing("/optimizer/" + kind + "/", kElement<kernels::Acc<T>>);
   }
+  const auto place_of = [](const typename Optimizer<T>::State& state) {
+    return state.param->group_offset + state.shard.flat.begin - state.param->spec.shard.flat.begin;
+  };
+  // What this rank updates of each group, without padding.
+  std::map<Index, Range> updated;
   for (const auto& state : optimizer->states()) {
-    const ParamSpec& spec = state.param->spec;
-    add("/optimizer/" + state.kind + "/" + spec.name, state.shard, spec.owner, state.copies, state.values);
+    const Range range{place_of(state), place_of(state) + state.shard.size()};
+    if (range.empty()) continue;
+    Range& all = updated.emplace(state.param->group, range).first->second;
+    all = {std::min(all.begin, range.begin), std::max(all.end, range.end)};
+  }
+  for (const auto& state : optimizer->states()) {
+    const std::string name = "/optimizer/" + state.kind + "/" + state.param->spec.name;
+    add(name, state.shard, *state.param, updated[state.param->group], place_of(state), state.copies, state.values);
   }
 }
 
 template <class T>
 void SavedTensors<T>::add_gradients(const UpdatePlan& plan) {
   for (const Param<T>& param : model_.params().params()) {
-    const GroupPlan& group = plan.group(static_cast<std::size_t>(param.group));
+    const auto index = static_cast<std::size_t>(param.group);
+    const GroupPlan& group = plan.group(index);
     const Range range = range_in_part(param, group);
-    add("/gradients/" + param.spec.name, part_of_shard(param.spec.shard, range), param.spec.owner, group.copies,
+    const Range flat = intersect(group.mine, Range{0, model_.params().groups()[index].size});
+    add("/gradients/" + param.spec.name, part_of_shard(param.spec.shard, range), param, flat,
+        param.group_offset + range.begin, group.copies,
         kernels::Vector<kernels::Acc<T>>(param.grad.data() + range.begin, range.size()));
   }
   add_missing("/gradients/", kElement<kernels::Acc<T>>);
@@ -94,25 +110,43 @@ void SavedTensors<T>::add_missing(const std::string& kind, checkpoint::ElementTy
 
 template <class T>
 template <class E>
-void SavedTensors<T>::add(const std::string& name, const Shard& shard, bool owner, const Communicator* copies,
-                          kernels::Vector<E> values) {
-  Range owned;
-  if (owner) owned = copies == nullptr ? Range{0, shard.size()} : part(shard.size(), copies->size(), copies->rank());
-  const auto host = Kokkos::create_mirror_view(values);
-  copies_.push_back(
-      {[host, values] { Kokkos::deep_copy(host, values); }, [host, values] { Kokkos::deep_copy(values, host); }});
-  shards_.push_back({name, kElement<E>, shard, host.data(), owned});
+void SavedTensors<T>::add(const std::string& name, const Shard& shard, const Param<T>& param, Range flat, Index place,
+                          const Communicator* copies, kernels::Vector<E> values) {
+  checkpoint::NamedShard saved{name, kElement<E>, shard, nullptr, {}};
+  if (param.spec.owner) {
+    const Range part_of_flat =
+        copies == nullptr ? Range{0, flat.size()} : part(flat.size(), copies->size(), copies->rank());
+    const Range mine = intersect(Range{flat.begin + part_of_flat.begin, flat.begin + part_of_flat.end},
+                                 Range{place, place + shard.size()});
+    if (!mine.empty()) saved.owned = {mine.begin - place, mine.end - place};
+  }
+  if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, kernels::Space::memory_space>::accessible) {
+    saved.data = values.data();
+  } else {
+    using Host = Kokkos::View<E*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    const auto here = [values](Range local) { return Kokkos::subview(values, std::pair(local.begin, local.end)); };
+    const auto there = [](Range local, void* data) {
+      return Host(static_cast<E*>(data), static_cast<std::size_t>(local.size()));
+    };
+    saved.fetch = [=](Range local, void* to) { Kokkos::deep_copy(there(local, to), here(local)); };
+    saved.store = [=](Range local, const void* from) {
+      Kokkos::deep_copy(here(local), there(local, const_cast<void*>(from)));
+    };
+  }
+  shards_.push_back(std::move(saved));
 }
 
 template <class T>
 void SavedTensors<T>::to_host() const {
   model_.params().finish_gathers();
-  for (const Copies& tensor : copies_) tensor.to_host();
+  for (const Copies& other : copies_) other.to_host();
+  Kokkos::fence();
 }
 
 template <class T>
 void SavedTensors<T>::to_device() const {
-  for (const Copies& tensor : copies_) tensor.to_device();
+  for (const Copies& other : copies_) other.to_device();
+  Kokkos::fence();
 }
 
 template class SavedTensors<float>;

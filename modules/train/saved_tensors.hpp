@@ -17,7 +17,8 @@
 
 namespace fourfold {
 
-// Host copies beside the device's memory (the memory itself where that is the host's). Keeps views on the store.
+// Where several ranks have the same flat buffer of a reduction group, each writes its part of it. Keeps views on the
+// store.
 template <class T>
 class SavedTensors {
  public:
@@ -30,23 +31,24 @@ class SavedTensors {
 
   const std::vector<checkpoint::NamedShard>& shards() const { return shards_; }
   void to_host() const;    // before a save; waits for values that are under way
-  void to_device() const;  // after a load
+  void to_device() const;  // after a load; waits until they are there
 
  private:
   struct Copies {
-    std::function<void()> to_host, to_device;  // each holds both views
+    std::function<void()> to_host, to_device;
   };
-  // `copies`: the ranks with the same elements (nullptr: this one alone); each writes its part of them.
   void add_missing(const std::string& kind, checkpoint::ElementType type);
   void add_selection_biases(const Coordinates& here);
+  // Of shard's elements those are written here that lie in this rank's part of `flat`, a range of the group's buffers
+  // that `copies` all have (nullptr: this rank alone); the shard begins at `place` of the buffers.
   template <class E>
-  void add(const std::string& name, const Shard& shard, bool owner, const Communicator* copies,
-           kernels::Vector<E> values);
+  void add(const std::string& name, const Shard& shard, const Param<T>& param, Range flat, Index place,
+           const Communicator* copies, kernels::Vector<E> values);
 
   Model<T>& model_;
   std::vector<ModelTensor> missing_;        // here, of the model
-  std::deque<std::vector<double>> biases_;  // host copies; addresses stay
-  std::vector<Copies> copies_;
+  std::deque<std::vector<double>> biases_;  // in the host's memory; addresses stay
+  std::vector<Copies> copies_;              // of the biases
   std::vector<checkpoint::NamedShard> shards_;
 };
 

@@ -4,12 +4,31 @@
 
 #include <cstdlib>
 
+#include "comm/file_component.hpp"
 #include "support.hpp"
 
 namespace fourfold::checkpoint {
 namespace {
 
 using namespace test;
+
+// Open MPI keeps to the component of its first file.
+TEST(Strict, TheFileComponentIsChosenOnce) {
+  ASSERT_EQ(file_component_in_use(), "");
+  const std::string problem = choose_file_component("ompio");
+  if (has(problem, "no components")) GTEST_SKIP() << "NOT TESTED: this MPI library has no components";
+  ASSERT_EQ(problem, "");
+  setenv("HDF5_MPI_OPT_TYPES", "0", 1);  // for the test below
+  const Folder folder;
+  const Part part(small_model(), all_data(), world().rank(), 1);
+  save(world(), folder.path(), 1, part.shards(), {}, {});
+  EXPECT_EQ(file_component_in_use(), "ompio");
+  EXPECT_EQ(choose_file_component("ompio"), "");
+  EXPECT_TRUE(has(choose_file_component("romio321"), "has opened files through ompio already"));
+  Part read(small_model(), all_data(), world().rank(), 2);
+  EXPECT_TRUE(load_newest(world(), folder.path(), read.shards()).loaded);
+  EXPECT_TRUE(read == part);
+}
 
 TEST(Strict, P18IndependentTransfersAreSaidOrRefused) {
   setenv("HDF5_MPI_OPT_TYPES", "0", 1);
