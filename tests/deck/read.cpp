@@ -24,7 +24,9 @@ checkpoint: {every: 100, keep: 2}                   # in run.folder/checkpoints/
 
 Deck example_deck() {
   Deck deck;
-  deck.run = {"quickstart", "runs/quickstart", 400, 1234, false, "none", {}};
+  deck.run.name = "quickstart";
+  deck.run.folder = "runs/quickstart";
+  deck.run.steps = 400;
   deck.model.layers = 4;
   deck.model.hidden = 256;
   deck.model.heads = 8;
@@ -47,7 +49,7 @@ Deck example_deck() {
   deck.parallel.dense = {2, 1, 1, 1};
   deck.parallel.moe = MoeShape{1, 2, 1, 1};
   deck.eval = {50, 256};
-  deck.checkpoint = {100, 2};
+  deck.checkpoint.every = 100;
   return deck;
 }
 
