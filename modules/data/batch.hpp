@@ -32,8 +32,8 @@ class Samples {
  public:
   virtual ~Samples() = default;
   virtual std::int64_t count() const = 0;
-  virtual std::int64_t tokens() const = 0;                                     // T; every row of a sample is a target
-  virtual bool is_text() const = 0;  // rows are the bytes of text; bytes() is 0 where they are not
+  virtual std::int64_t tokens() const = 0;  // T; every row of a sample is a target
+  virtual bool is_text() const = 0;         // rows are the bytes of text; bytes() is 0 where they are not
   virtual std::int64_t bytes(std::int64_t begin, std::int64_t end) const = 0;  // of text in the targets of [begin, end)
   // Adds sample `index` (0 <= index < count()) as the batch's last sequence.
   virtual void append(std::int64_t index, Batch& batch) const = 0;

@@ -23,7 +23,7 @@ class TokenSource {
   virtual std::int64_t size() const = 0;        // tokens; at least one
   virtual std::int32_t largest_id() const = 0;  // no id of the stream is above it
   virtual std::string describe() const = 0;     // one line a file: name, size, count (for the fingerprint)
-  virtual bool is_text() const = 0;  // tokens are the bytes of text; bytes() is 0 where they are not
+  virtual bool is_text() const = 0;             // tokens are the bytes of text; bytes() is 0 where they are not
   virtual std::int64_t bytes(std::int64_t begin, std::int64_t end) const = 0;  // of text that tokens [begin, end) spell
   virtual TokenPlace place(std::int64_t position) const = 0;
   // Tokens [first, first + ids.size()); they must lie in the stream.
