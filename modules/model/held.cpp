@@ -239,8 +239,10 @@ struct Kept {
     }
     elements.accumulate += tokens * (moe.top_k + moe.experts + 1);  // weights, logits, their log-sum-exp
     decision();
-    // Where each pair is among those that leave, and the other way; where the rows of an expert came from.
-    elements.bytes += 2 * pairs * kIndex;
+    // The tokens' numbers; where each pair is among those that leave, and the other way; where the rows of an expert
+    // came from.
+    elements.bytes += (tokens + 2 * pairs) * kIndex;
+    if (rows.ranges > 1 && sequences > 1) elements.bytes += stream() * kIndex;  // rows by token
     if (grid.expert * grid.row * grid.col > 1) elements.bytes += routed * kIndex;
     if (moe.dispatcher == DispatcherKind::allgather && grid.expert > 1) {
       elements.bytes += routed / (grid.row * grid.col) * kIndex;
