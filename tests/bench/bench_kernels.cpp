@@ -275,8 +275,10 @@ void streams(Index rows, Index width, const Report& report) {
   report.line("embedding_forward", size, [&] { embedding_forward<T>(space, tokens, table.matrix(257, width), 0, my); });
   report.line("embedding_backward", size,
               [&] { embedding_backward<T>(space, tokens, mx, 0, dtable.matrix(257, width)); });
-  report.line("position_forward", 2 * size, [&] { position_forward<T>(space, table.matrix(256, width), 256, 0, my); });
-  report.line("position_backward", size, [&] { position_backward<T>(space, mx, 256, 0, dtable.matrix(256, width)); });
+  report.line("position_forward", 2 * size, [&] {
+    position_forward<T>(space, table.matrix(256, width), {256, 0}, my);
+  });
+  report.line("position_backward", size, [&] { position_backward<T>(space, mx, {256, 0}, dtable.matrix(256, width)); });
   report.line("rotary_forward", 2 * size, [&] { rotary_forward<T>(space, width / 64, 64, 0, {1024, 0}, 10000.0, mz); });
   report.line("dropout_forward", 2 * size, [&] {
     dropout_forward<T>(space, mx, RandomStream{7, 1}, 0.1, GlobalRows{0, 1024, 0, 1024, 0, width}, my);

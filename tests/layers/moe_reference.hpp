@@ -48,6 +48,7 @@ class MoeReference {
   Step s;
   double scale;
   std::map<std::string, Numbers> params;  // those that a test sets; all others by their names
+  Numbers selection_bias;                 // of the experts, where they are chosen; empty: none
   Numbers y, dx;
   std::map<std::string, Numbers> gradients;
   std::vector<int> choice;  // rows x k, by score; ~e: dropped
@@ -75,7 +76,7 @@ class MoeReference {
   };
 
   Scored score(Index token);
-  std::vector<int> choose(const Scored& scored) const;
+  std::vector<int> choose(Scored scored) const;
   void drop(const std::vector<Scored>& all);
   // y of one expert, and the gradients of its parameters and of x.
   Numbers feed_forward(const std::string& name, Index hidden, const double* x, const double* dout, double* dx_row);
@@ -126,7 +127,8 @@ inline MoeReference::Scored MoeReference::score(Index token) {
   return r;
 }
 
-inline std::vector<int> MoeReference::choose(const Scored& scored) const {
+inline std::vector<int> MoeReference::choose(Scored scored) const {
+  for (std::size_t e = 0; e < selection_bias.size(); ++e) scored.score[e] += selection_bias[e];
   const Index size = o.experts / o.groups;
   std::vector<std::pair<double, int>> groups;  // minus its key
   for (Index g = 0; g < o.groups; ++g) {
