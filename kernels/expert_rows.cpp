@@ -68,13 +68,12 @@ Index sort_pairs_scratch(Index pairs, Index experts) {
   return sort_tasks(pairs) * experts;
 }
 
-void sort_pairs(const Space& space, Vector<const std::int32_t> choice, Vector<const Index> place, Vector<Index> scratch,
+void sort_pairs(const Space& space, Vector<const std::int32_t> choice, Vector<const Index> place, Vector<Index> next,
                 Vector<Index> position, Vector<Index> order, Vector<Index> counts) {
   const Index pairs = choice.extent(0);
   const Index experts = place.extent(0);
   const Index tasks = sort_tasks(pairs);
   // next(q x tasks + t): pairs of task t at place q; then, where the first of them goes.
-  const Vector<Index> next = scratch;
   Kokkos::parallel_for(
       "sort_pairs_count", Range1(space, 0, tasks), KOKKOS_LAMBDA(Index task) {
         for (Index q = 0; q < experts; ++q) next(q * tasks + task) = 0;

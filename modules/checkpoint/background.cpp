@@ -1,6 +1,7 @@
 #include "checkpoint/background.hpp"
 
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "base/timer.hpp"
@@ -39,7 +40,7 @@ Background::~Background() {
     return;
   }
   // NOLINTNEXTLINE(cppcoreguidelines-owning-memory, bugprone-unused-return-value)
-  static_cast<void>(new std::shared_ptr<Shared>(shared_));
+  static_cast<void>(new (std::nothrow) std::shared_ptr<Shared>(shared_));
   thread_.detach();
 }
 

@@ -7,17 +7,17 @@
 
 namespace fourfold {
 
-bool agree_any(const Communicator& group, bool mine, std::source_location where) {
+bool agree_any(const Communicator& group, bool mine, CodePlace where) {
   std::int32_t flag = mine ? 1 : 0;
   all_reduce_max<std::int32_t>(group, {&flag, 1}, {Phase::control, where});
   return flag != 0;
 }
 
-bool agree_all(const Communicator& group, bool mine, std::source_location where) {
+bool agree_all(const Communicator& group, bool mine, CodePlace where) {
   return !agree_any(group, !mine, where);
 }
 
-std::string broadcast_string(const Communicator& group, const std::string& text, int root, std::source_location where) {
+std::string broadcast_string(const Communicator& group, const std::string& text, int root, CodePlace where) {
   auto length = static_cast<std::int64_t>(text.size());
   broadcast<std::int64_t>(group, {&length, 1}, root, {Phase::control, where});
   std::string result = group.rank() == root ? text : std::string(static_cast<std::size_t>(length), '\0');
@@ -25,8 +25,7 @@ std::string broadcast_string(const Communicator& group, const std::string& text,
   return result;
 }
 
-std::vector<std::string> gather_strings(const Communicator& group, const std::string& text,
-                                        std::source_location where) {
+std::vector<std::string> gather_strings(const Communicator& group, const std::string& text, CodePlace where) {
   const auto ranks = static_cast<std::size_t>(group.size());
   const bool root = group.rank() == 0;
   const auto length = static_cast<std::int64_t>(text.size());
@@ -51,7 +50,7 @@ std::vector<std::string> gather_strings(const Communicator& group, const std::st
   return texts;
 }
 
-int first_different(const Communicator& group, std::uint64_t mine, std::source_location where) {
+int first_different(const Communicator& group, std::uint64_t mine, CodePlace where) {
   const auto ranks = static_cast<std::size_t>(group.size());
   const auto value = std::bit_cast<std::int64_t>(mine);
   const std::vector<std::int64_t> ones(ranks, 1);

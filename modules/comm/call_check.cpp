@@ -36,8 +36,8 @@ std::string text_of(const Card& card) {
 }  // namespace
 
 void Call::compare_with_members(std::int64_t elements, std::int64_t element_size) {
-  Card mine{static_cast<std::int64_t>(key_.operation), elements, element_size, site_.where.line(), {}};
-  std::string file = site_.where.file_name();
+  Card mine{static_cast<std::int64_t>(key_.operation), elements, element_size, site_.where.line, {}};
+  std::string file = site_.where.file;
   if (const auto slash = file.rfind('/'); slash != std::string::npos) file = file.substr(slash + 1);
   std::strncpy(mine.file, file.c_str(), sizeof mine.file - 1);
   std::vector<Card> cards(static_cast<std::size_t>(size_));

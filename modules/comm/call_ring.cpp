@@ -139,8 +139,8 @@ std::int64_t CallRing::begin(const Given& given) {
   put(call.elements, given.elements);
   put(call.element_size, given.element_size);
   put(call.phase, static_cast<std::int64_t>(given.site.phase));
-  put(call.line, given.site.where.line());
-  call.file.set(last_two(given.site.where.file_name()));
+  put(call.line, given.site.where.line);
+  call.file.set(last_two(given.site.where.file));
   put(call.peer, given.peer);
   put(call.ended, 0);
   if (!message) put(group.begun, number);

@@ -1,8 +1,8 @@
 // What a movement is for; the ledger and the trace are kept per phase.
 #pragma once
 
-#include <source_location>
 #include <string_view>
+#include "comm/code_place.hpp"
 
 namespace fourfold {
 
@@ -14,9 +14,9 @@ std::string_view phase_name(Phase phase);
 // of the call.
 struct CallSite {
   // NOLINTNEXTLINE(google-explicit-constructor): that is its use
-  CallSite(Phase what, std::source_location place = std::source_location::current()) : phase(what), where(place) {}
+  CallSite(Phase what, CodePlace place = CodePlace::current()) : phase(what), where(place) {}
   Phase phase;
-  std::source_location where;
+  CodePlace where;
 };
 
 }  // namespace fourfold

@@ -9,14 +9,13 @@
 // A group of one rank moves nothing.
 #pragma once
 
-#include <source_location>
-
+#include "comm/code_place.hpp"
 #include "comm/collectives.hpp"
 #include "tensor/tensor.hpp"
 
 namespace fourfold {
 
-using Where = std::source_location;  // of the layer that moves: hang reports name it
+using Where = CodePlace;  // of the layer that moves: hang reports name it
 
 // Sums are made in the type of accumulation, whatever the compute type T: A is Acc<T>.
 //

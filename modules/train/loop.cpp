@@ -109,7 +109,10 @@ class Session {
           stop = evaluation_dropped_;
         }
       }
-      if (checkpoint_due() || stop || told_to_stop()) checkpoint_now();
+      if (checkpoint_due() || stop || told_to_stop()) {
+        checkpoint_now();
+        stop = stop_.agreed();  // asked for meanwhile: this save is the last
+      }
     }
     return finish();
   }
