@@ -18,6 +18,7 @@ from small_run import FULL, SEED, Runs, rank_processes
 # Overrides of each way of saving.
 WAYS = {
     "synchronous": [],
+    "asynchronous": ["checkpoint.mode=async"],
 }
 
 
