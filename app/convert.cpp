@@ -69,8 +69,7 @@ struct WeightOptions {
   std::string source, output;
   Precision precision = Precision::fp32;
   std::string type;
-  exchange::WeightFormat to = exchange::WeightFormat::huggingface;
-  std::int64_t shard_bytes = 5'000'000'000;
+  exchange::ExportOptions out;
 };
 
 void add_weights(CLI::App& line, WeightOptions& options) {
@@ -81,7 +80,7 @@ void add_weights(CLI::App& line, WeightOptions& options) {
   line.add_option("--output", options.output,
                   "the run's folder to make of foreign weights, or the folder (llm.c: the file) to export to")
       ->required();
-  line.add_option("--to", options.to, "of an export: huggingface or llmc")
+  line.add_option("--to", options.out.to, "of an export: huggingface or llmc")
       ->transform(CLI::CheckedTransformer(std::map<std::string, exchange::WeightFormat>{
           {"huggingface", exchange::WeightFormat::huggingface}, {"llmc", exchange::WeightFormat::llmc}}));
   line.add_option("--precision", options.precision, "of the checkpoint that is made: fp32, bf16 or fp64")
@@ -90,7 +89,11 @@ void add_weights(CLI::App& line, WeightOptions& options) {
   line.add_option("--type", options.type,
                   "of exported numbers: F32, BF16, F16 or F64; without it what was imported, else what is stored")
       ->check(CLI::IsMember({"F32", "BF16", "F16", "F64"}));
-  line.add_option("--shard-bytes", options.shard_bytes, "of tensor data in an exported file, at most")
+  line.add_option("--experts", options.out.experts,
+                  "of an export: each (matrices of each expert by themselves, which every reader knows) or stacked")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, exchange::ExpertLayout>{
+          {"each", exchange::ExpertLayout::each}, {"stacked", exchange::ExpertLayout::stacked}}));
+  line.add_option("--shard-bytes", options.out.shard_bytes, "of tensor data in an exported file, at most")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50));
 }
 
@@ -102,8 +105,9 @@ void print(const exchange::ExchangeReport& report) {
 int convert_weights(const WeightOptions& options) {
   if (!exchange::is_foreign(options.source)) {
     if (is_further_copy()) return static_cast<int>(ExitCode::done);
-    print(exchange::export_weights(options.source, options.output, options.to, exchange::number_named(options.type),
-                                   options.shard_bytes));
+    exchange::ExportOptions out = options.out;
+    out.type = exchange::number_named(options.type);
+    print(exchange::export_weights(options.source, options.output, out));
     return static_cast<int>(ExitCode::done);
   }
   int argc = 1;

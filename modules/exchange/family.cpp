@@ -1,70 +1,28 @@
 #include "exchange/family.hpp"
 
-#include <nlohmann/json.hpp>
+#include <algorithm>
+#include <array>
 #include <optional>
 
 #include "base/error.hpp"
-#include "base/strict_json.hpp"
+#include "exchange/config.hpp"
+#include "exchange/moe_family.hpp"
 
 namespace fourfold::exchange {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr std::int64_t kMostSize = std::int64_t{1} << 40;
-
-class Config {
- public:
-  Config(const std::string& text, const std::string& path) : json_(parse_strict_json(text, path)), path_(path) {
-    if (!json_.is_object()) refuse("must be an object");
-  }
-
-  [[noreturn]] void refuse(const std::string& what) const { fail_all(ExitCode::input, path_ + ": " + what); }
-
-  bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
-  const Json& at(const char* key) const { return json_.at(key); }
-
-  std::int64_t size(const char* key) const {
-    if (!has(key)) refuse(std::string(key) + " is missing");
-    return size(key, 0);
-  }
-  std::int64_t size(const char* key, std::int64_t otherwise) const {
-    if (!has(key)) return otherwise;
-    const Json& value = json_.at(key);
-    if (!value.is_number_unsigned() || value.get<std::uint64_t>() < 1 || value.get<std::uint64_t>() > kMostSize) {
-      refuse(std::string(key) + " must be a whole number of 1 or more, not " + value.dump());
-    }
-    return static_cast<std::int64_t>(value.get<std::uint64_t>());
-  }
-  double number(const char* key, double otherwise) const {
-    if (!has(key)) return otherwise;
-    if (!json_.at(key).is_number()) refuse(std::string(key) + " must be a number, not " + json_.at(key).dump());
-    return json_.at(key).get<double>();
-  }
-  bool flag(const char* key, bool otherwise) const {
-    if (!has(key)) return otherwise;
-    if (!json_.at(key).is_boolean()) refuse(std::string(key) + " must be true or false, not " + json_.at(key).dump());
-    return json_.at(key).get<bool>();
-  }
-  std::string word(const char* key, const std::string& otherwise) const {
-    if (!has(key)) return otherwise;
-    if (!json_.at(key).is_string()) refuse(std::string(key) + " must be a text, not " + json_.at(key).dump());
-    return json_.at(key).get<std::string>();
-  }
-  // That a setting which changes the numbers has the one value that is built.
-  void require(bool built, const char* key, const std::string& what) const {
-    if (!built) refuse(std::string(key) + " " + json_.at(key).dump() + " is not built; built: " + what);
-  }
-
- private:
-  Json json_;
-  std::string path_;
-};
+// As many as a deck may have.
+std::int64_t layer_count(const Config& config, const char* key) {
+  constexpr std::int64_t kMost = 10000;
+  const std::int64_t layers = config.size(key);
+  if (layers > kMost) config.refuse(std::string(key) + " " + std::to_string(layers) + "; legal: 1 to 10000");
+  return layers;
+}
 
 ModelDeck read_gpt2(const Config& config) {
   ModelDeck model;
-  model.layers = config.size("n_layer");
+  model.layers = layer_count(config, "n_layer");
   model.hidden = config.size("n_embd");
   model.heads = config.size("n_head");
   model.vocab = config.size("vocab_size");
@@ -147,9 +105,10 @@ Json write_rope(const RopeScalingDeck& scaling) {
 }
 
 // Llama and what was made after it.
-ModelDeck read_llama(const Config& config, bool qwen) {
+ModelDeck read_llama(const Config& config, Family family) {
+  const bool qwen = family == Family::qwen2 || family == Family::qwen2_moe;
   ModelDeck model;
-  model.layers = config.size("num_hidden_layers");
+  model.layers = layer_count(config, "num_hidden_layers");
   model.hidden = config.size("hidden_size");
   model.heads = config.size("num_attention_heads");
   model.kv_heads = config.size("num_key_value_heads", model.heads);
@@ -165,32 +124,66 @@ ModelDeck read_llama(const Config& config, bool qwen) {
   config.require(!config.flag("mlp_bias", false), "mlp_bias", "false");
   if (!qwen) config.require(!config.flag("attention_bias", false), "attention_bias", "false");
   if (qwen) config.require(!config.flag("use_sliding_window", false), "use_sliding_window", "false");
+  if (qwen) config.require(config.flag("qkv_bias", true), "qkv_bias", "true");
   model.positions = Positions::rope;
   model.norm = NormKind::rms;
   model.bias = qwen ? BiasKind::qkv : BiasKind::none;
   model.tie_embeddings = config.flag("tie_word_embeddings", false);
+  if (family == Family::mixtral) read_mixtral(config, model);
+  if (family == Family::qwen2_moe) read_qwen2_moe(config, model);
   return model;
+}
+
+constexpr std::array kFamilies{Family::gpt2, Family::llama, Family::qwen2, Family::mixtral, Family::qwen2_moe};
+
+// As transformers calls the class that config.json is for.
+const char* architecture(Family family) {
+  switch (family) {
+    case Family::gpt2:
+      return "GPT2LMHeadModel";
+    case Family::qwen2:
+      return "Qwen2ForCausalLM";
+    case Family::mixtral:
+      return "MixtralForCausalLM";
+    case Family::qwen2_moe:
+      return "Qwen2MoeForCausalLM";
+    case Family::llama:
+      break;
+  }
+  return "LlamaForCausalLM";
 }
 
 }  // namespace
 
 const char* family_name(Family family) {
-  return family == Family::gpt2 ? "gpt2" : family == Family::llama ? "llama" : "qwen2";
+  switch (family) {
+    case Family::gpt2:
+      return "gpt2";
+    case Family::qwen2:
+      return "qwen2";
+    case Family::mixtral:
+      return "mixtral";
+    case Family::qwen2_moe:
+      return "qwen2_moe";
+    case Family::llama:
+      break;
+  }
+  return "llama";
 }
 
 ForeignModel read_config(const std::string& text, const std::string& path) {
   const Config config(text, path);
   const std::string type = config.word("model_type", "");
   ForeignModel foreign;
-  if (type == "gpt2") {
-    foreign.model = read_gpt2(config);
-  } else if (type == "llama" || type == "qwen2") {
-    foreign.family = type == "llama" ? Family::llama : Family::qwen2;
-    foreign.model = read_llama(config, type == "qwen2");
-  } else {
-    config.refuse("model_type " + (type.empty() ? "is missing" : type + " is not built") +
-                  "; built: gpt2, llama, qwen2");
+  const auto* family = std::find_if(kFamilies.begin(), kFamilies.end(),
+                                    [&type](Family built) { return type == family_name(built); });
+  if (family == kFamilies.end()) {
+    std::string built;
+    for (const Family one : kFamilies) built += std::string(built.empty() ? "" : ", ") + family_name(one);
+    config.refuse("model_type " + (type.empty() ? "is missing" : type + " is not built") + "; built: " + built);
   }
+  foreign.family = *family;
+  foreign.model = *family == Family::gpt2 ? read_gpt2(config) : read_llama(config, *family);
   ModelDeck& model = foreign.model;
   if (model.kv_heads == 0) model.kv_heads = model.heads;
   if (model.head_dim == 0) {
@@ -222,10 +215,11 @@ Family family_of(const ModelDeck& model) {
     fail_all(ExitCode::input,
              "no Hugging Face family that is built has " + what +
                  "; gpt2: learned positions, layer norm, gelu or gelu_tanh, bias all, tied; llama: rope, rms, "
-                 "swiglu, bias none; qwen2: llama with bias qkv");
+                 "swiglu, bias none; qwen2: llama with bias qkv; mixtral: llama with experts in every layer; "
+                 "qwen2_moe: qwen2 with experts and a gated shared one");
   };
   if (model.kind != ModelKind::transformer) refuse("a model.kind other than transformer");
-  if (model.moe) refuse("this mixture of experts");
+  if (model.moe && model.positions == Positions::learned) refuse("learned positions with model.moe");
   if (model.positions == Positions::learned) {
     if (model.norm != NormKind::layer) refuse("learned positions with model.norm rms");
     if (model.bias != BiasKind::all) refuse("learned positions without model.bias all");
@@ -241,14 +235,17 @@ Family family_of(const ModelDeck& model) {
   if (model.norm != NormKind::rms) refuse("rope with model.norm layer");
   if (model.ffn.kind != FeedForwardKind::swiglu) refuse("rope without model.ffn.kind swiglu");
   if (model.bias == BiasKind::all) refuse("rope with model.bias all");
-  return model.bias == BiasKind::qkv ? Family::qwen2 : Family::llama;
+  const bool qwen = model.bias == BiasKind::qkv;
+  if (!model.moe) return qwen ? Family::qwen2 : Family::llama;
+  if (const std::optional<std::string> stands = no_family_of_experts(model)) refuse(*stands);
+  return qwen ? Family::qwen2_moe : Family::mixtral;
 }
 
 std::string write_config(Family family, const ModelDeck& model, const std::string& type, std::int64_t end) {
   const Json ending = end >= 0 ? Json(end) : Json();
   Json json;
   if (family == Family::gpt2) {
-    json = Json{{"architectures", {"GPT2LMHeadModel"}},
+    json = Json{{"architectures", {architecture(family)}},
                 {"model_type", "gpt2"},
                 {"vocab_size", model.vocab},
                 {"n_positions", model.sequence},
@@ -264,8 +261,8 @@ std::string write_config(Family family, const ModelDeck& model, const std::strin
                 {"embd_pdrop", model.dropout},
                 {"attn_pdrop", 0.0}};
   } else {
-    const bool qwen = family == Family::qwen2;
-    json = Json{{"architectures", {qwen ? "Qwen2ForCausalLM" : "LlamaForCausalLM"}},
+    const bool qwen = family == Family::qwen2 || family == Family::qwen2_moe;
+    json = Json{{"architectures", {architecture(family)}},
                 {"model_type", family_name(family)},
                 {"vocab_size", model.vocab},
                 {"max_position_embeddings", model.sequence},
@@ -282,10 +279,11 @@ std::string write_config(Family family, const ModelDeck& model, const std::strin
                 {"initializer_range", model.init.std}};
     if (qwen) {
       json["use_sliding_window"] = false;
-    } else {
+    } else if (family == Family::llama) {
       json["attention_bias"] = false;
       json["mlp_bias"] = false;
     }
+    if (model.moe) write_experts(family, model, json);
   }
   json["tie_word_embeddings"] = model.tie_embeddings;
   json["bos_token_id"] = ending;

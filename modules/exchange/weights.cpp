@@ -179,7 +179,7 @@ class Draft {
 // One tensor of ours, out of theirs, to `to`.
 void import_one(const TensorMap& map, const FolderReader::Place& place, Number stored, unsigned char* to, Number type) {
   const std::int64_t wide = number_bytes(stored), narrow = number_bytes(type);
-  const std::int64_t columns = map.their_shape.size() > 1 ? map.their_shape[1] : 1;
+  const std::int64_t columns = map.their_shape.size() > 1 ? map.their_shape.back() : 1;
   const std::int64_t rows = map.transposed ? map.their_shape[0] : map.shape[0];
   const std::int64_t first_row = map.transposed ? 0 : map.first;
   const std::int64_t step = std::max<std::int64_t>(1, kChunkBytes / std::max<std::int64_t>(1, columns * wide));
@@ -202,12 +202,13 @@ void import_one(const TensorMap& map, const FolderReader::Place& place, Number s
 // What a folder holds, against what the model wants.
 class Source {
  public:
-  Source(const std::string& folder, Family family, const ModelDeck& model, const std::vector<TensorMap>& maps)
-      : reader_(folder) {
+  // Errors (Error, input): all that is missing, not expected, of another shape or type.
+  Source(const std::string& folder, Family family, const ModelDeck& model)
+      : reader_(folder), maps_(tensor_maps(family, model, experts_layout())) {
     const bool prefixed = family == Family::gpt2 && reader_.find(std::string(kGpt2Prefix) + "wte.weight") != nullptr;
     std::set<std::string> wanted;
     std::string faults;
-    for (const TensorMap& map : maps) {
+    for (const TensorMap& map : maps_) {
       const std::string name = prefixed && map.theirs != "lm_head.weight" ? kGpt2Prefix + map.theirs : map.theirs;
       const bool seen = !wanted.insert(name).second;
       const FolderReader::Place* place = reader_.find(name);
@@ -236,12 +237,22 @@ class Source {
     }
   }
 
+  const std::vector<TensorMap>& maps() const { return maps_; }
   const FolderReader::Place& place(std::size_t map) const { return *places_[map]; }
   Number type(std::size_t map) const { return *number_named(places_[map]->tensor->type->name); }
   const std::set<Number>& types() const { return types_; }
 
  private:
+  ExpertLayout experts_layout() const {
+    const std::vector<FolderReader::Place>& all = reader_.tensors();
+    const bool stacked = std::any_of(all.begin(), all.end(), [](const FolderReader::Place& place) {
+      return place.tensor->name.ends_with(kStackedExperts);
+    });
+    return stacked ? ExpertLayout::stacked : ExpertLayout::each;
+  }
+
   FolderReader reader_;
+  std::vector<TensorMap> maps_;
   std::vector<const FolderReader::Place*> places_;  // one a map
   std::set<Number> types_;
 };
@@ -441,8 +452,8 @@ ExchangeReport import_weights(const Communicator& world, const std::string& sour
   if (is_llmc_model(first_bytes(source, 4))) return import_llmc(world, source, run_folder, precision, version);
   const std::string config = (fs::path(source) / "config.json").string();
   const ForeignModel foreign = read_config(read_text_file(config, kLargestConfig), config);
-  const std::vector<TensorMap> maps = tensor_maps(foreign.family, foreign.model);
-  const Source tensors(source, foreign.family, foreign.model, maps);
+  const Source tensors(source, foreign.family, foreign.model);
+  const std::vector<TensorMap>& maps = tensors.maps();
   if (tensors.types().count(Number::f64) != 0 && precision != Precision::fp64) {
     fail_all(ExitCode::input, source + " holds numbers of 64 bits; --precision fp64 keeps them");
   }
@@ -461,15 +472,14 @@ ExchangeReport import_weights(const Communicator& world, const std::string& sour
   return {foreign.family, std::ssize(maps), draft.elements(), path};
 }
 
-ExchangeReport export_weights(const std::string& path, const std::string& output, WeightFormat to,
-                              std::optional<Number> type, std::int64_t shard_bytes) {
+ExchangeReport export_weights(const std::string& path, const std::string& output, const ExportOptions& options) {
   Export from(path);
   const Deck& deck = from.deck();
   const ModelDeck& model = deck.model;
-  const Number number = type.value_or(from.type());
-  if (to == WeightFormat::llmc) return export_llmc(from, output, number);
+  const Number number = options.type.value_or(from.type());
+  if (options.to == WeightFormat::llmc) return export_llmc(from, output, number);
   const Family family = family_of(model);
-  const std::vector<TensorMap> maps = tensor_maps(family, model);
+  const std::vector<TensorMap> maps = tensor_maps(family, model, options.experts);
   std::map<std::string, std::vector<const TensorMap*>> parts;
   std::vector<safetensors::Entry> entries;
   for (const TensorMap& map : maps) {
@@ -479,7 +489,7 @@ ExchangeReport export_weights(const std::string& path, const std::string& output
   }
   ExchangeReport report{family, std::ssize(entries), 0, output};
   for (const TensorMap& map : maps) report.elements += elements_of(map.shape);
-  safetensors::write_folder(output, entries, shard_bytes, {{"format", "pt"}},
+  safetensors::write_folder(output, entries, options.shard_bytes, {{"format", "pt"}},
                             [&](const safetensors::Entry& entry, safetensors::Writer& writer) {
                               from.write(parts.at(entry.name), number, writer);
                             });

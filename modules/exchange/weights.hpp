@@ -10,6 +10,7 @@
 #include "deck/deck.hpp"
 #include "exchange/family.hpp"
 #include "exchange/numbers.hpp"
+#include "exchange/tensor_map.hpp"
 
 namespace fourfold::exchange {
 
@@ -31,11 +32,16 @@ ExchangeReport import_weights(const Communicator& world, const std::string& sour
 
 enum class WeightFormat { huggingface, llmc };
 
+struct ExportOptions {
+  WeightFormat to = WeightFormat::huggingface;
+  std::optional<Number> type;  // without it: the one that was imported, else the stored one
+  std::int64_t shard_bytes = 5'000'000'000;
+  ExpertLayout experts = ExpertLayout::each;
+};
+
 // A committed checkpoint (a step_N.h5, or the newest of a run's folder), its checksums verified: a folder of
 // safetensors with config.json and generation_config.json (and the tokenizer that its deck names), or a model file of
-// llm.c. Without `type`: the one that was imported, else the stored one. No MPI. Errors: input for a model that no
-// family has; storage.
-ExchangeReport export_weights(const std::string& checkpoint, const std::string& output, WeightFormat to,
-                              std::optional<Number> type, std::int64_t shard_bytes);
+// llm.c. No MPI. Errors: input for a model that no family has; storage.
+ExchangeReport export_weights(const std::string& checkpoint, const std::string& output, const ExportOptions& options);
 
 }  // namespace fourfold::exchange
