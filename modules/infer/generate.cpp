@@ -106,6 +106,7 @@ class Generation {
     batch.sequences = 1;
     batch.tokens = 0;
     batch.sequence_tokens = window_;
+    batch.first_sample = mine.begin;
     Ids ids;
     std::vector<const SequenceCache<T>*> caches;
     std::vector<Index> rows;  // the last of each sequence

@@ -42,6 +42,7 @@ void write_logits(const Launch& launch, const Deck& deck, char** argv) {
   batch.sequences = 1;
   batch.tokens = mine.size() * tokens;
   batch.sequence_tokens = deck.model.sequence;
+  batch.first_sample = mine.begin;
   batch.all_sequences = count;
   batch.token_ranges.assign(static_cast<std::size_t>(mine.size()), Range{0, tokens});
   batch.ids = Tensor<std::int32_t>(pool, MemoryTag::buffers, batch.tokens, 1);

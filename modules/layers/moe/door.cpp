@@ -26,10 +26,11 @@ typename Door<T>::Plan Door<T>::plan(const PlannedPass<T>& pass) const {
     Index row;  // its first
   };
   std::vector<Held> held;
-  Index next = 0;
+  Index next = 0, further = 0;  // sequences of their own are numbered on, as if they were one
   for (const Range& range : rows.ranges) {
-    if (!range.empty()) held.push_back({range, next});
+    if (!range.empty()) held.push_back({{further + range.begin, further + range.end}, next});
     next += rows.sequences * range.size();
+    if (rows.separate) further += where.sequence_tokens;
   }
   const bool stacked = rows.sequences > 1 && held.size() > 1;  // a sequence's rows do not follow each other
   const auto in_front = [](const Held& a, const Held& b) { return a.tokens.begin < b.tokens.begin; };
