@@ -175,8 +175,8 @@ ForeignModel read_config(const std::string& text, const std::string& path) {
   const Config config(text, path);
   const std::string type = config.word("model_type", "");
   ForeignModel foreign;
-  const auto* family = std::find_if(kFamilies.begin(), kFamilies.end(),
-                                    [&type](Family built) { return type == family_name(built); });
+  const auto* family =
+      std::find_if(kFamilies.begin(), kFamilies.end(), [&type](Family built) { return type == family_name(built); });
   if (family == kFamilies.end()) {
     std::string built;
     for (const Family one : kFamilies) built += std::string(built.empty() ? "" : ", ") + family_name(one);

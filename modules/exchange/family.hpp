@@ -19,8 +19,8 @@ struct ForeignModel {
 
 // From the text of a config.json, which is called `path` in messages. Errors (Error, input): a family that is not
 // built, by its name; settings that change the numbers and are not built (yarn and other RoPE, another activation,
-// windows of attention, layers with experts that are not every n-th, ...), by their key; sizes that are missing or do not
-// fit.
+// windows of attention, layers with experts that are not every n-th, ...), by their key; sizes that are missing or do
+// not fit.
 ForeignModel read_config(const std::string& text, const std::string& path);
 
 // The family that has this model. Errors (Error, input): none has, by the key that stands in the way. So for a router

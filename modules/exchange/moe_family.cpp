@@ -1,8 +1,7 @@
 #include "exchange/moe_family.hpp"
 
+#include <algorithm>
 #include <vector>
-
-#include "model/held.hpp"
 
 namespace fourfold::exchange {
 
@@ -35,7 +34,8 @@ void read_mixtral(const Config& config, ModelDeck& model) {
   read_sizes(config, "num_local_experts", 2, model);
   model.moe->hidden = model.ffn.hidden;
   model.moe->jitter = config.number("router_jitter_noise", 0.0);
-  if (!(model.moe->jitter >= 0 && model.moe->jitter < 1)) config.refuse("router_jitter_noise must be from 0 to below 1");
+  if (!(model.moe->jitter >= 0 && model.moe->jitter < 1))
+    config.refuse("router_jitter_noise must be from 0 to below 1");
   // A window that no context exceeds changes nothing.
   if (config.has("sliding_window")) {
     config.require(config.size("sliding_window") >= model.sequence, "sliding_window",
@@ -50,9 +50,13 @@ void read_qwen2_moe(const Config& config, ModelDeck& model) {
   moe.shared_hidden = config.size("shared_expert_intermediate_size");
   moe.shared_gate = true;
   moe.renormalize = config.flag("norm_topk_prob", false);
-  const std::int64_t step = config.size("decoder_sparse_step", 1);
-  std::vector<bool> sparse;
-  for (std::int64_t layer = 0; layer < model.layers; ++layer) sparse.push_back((layer + 1) % step == 0);
+  // Layers with experts: the last of every `step`, as model.moe.every has it, but for those that a list names.
+  const auto every = [layers = model.layers](std::int64_t step) {
+    std::vector<bool> with(static_cast<std::size_t>(layers));
+    for (std::int64_t layer = step - 1; layer < layers; layer += step) with[static_cast<std::size_t>(layer)] = true;
+    return with;
+  };
+  std::vector<bool> sparse = every(config.size("decoder_sparse_step", 1));
   if (config.has("mlp_only_layers")) {
     const Json& dense = config.at("mlp_only_layers");
     if (!dense.is_array()) config.refuse("mlp_only_layers must be a list, not " + dense.dump());
@@ -63,14 +67,9 @@ void read_qwen2_moe(const Config& config, ModelDeck& model) {
       sparse[layer.get<std::size_t>()] = false;
     }
   }
-  const auto fits = [&] {
-    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-      if (sparse[static_cast<std::size_t>(layer)] != has_experts(model, layer)) return false;
-    }
-    return true;
-  };
-  while (moe.every <= model.layers && !fits()) ++moe.every;
-  if (moe.every > model.layers) {
+  // The first layer that has them says how many lie between them.
+  moe.every = std::find(sparse.begin(), sparse.end(), true) - sparse.begin() + 1;
+  if (moe.every > model.layers || sparse != every(moe.every)) {
     const char* key = config.has("mlp_only_layers") && !config.at("mlp_only_layers").empty() ? "mlp_only_layers"
                                                                                              : "decoder_sparse_step";
     config.refuse(std::string(key) + " " + config.at(key).dump() +

@@ -1,6 +1,7 @@
 // What config.json says of mixtures of experts. Mixtral: softmax over all experts, the top_k of them, whose weights are
 // made to sum up to 1, in every layer. Qwen2-MoE: the weights as they are, or made to sum up to 1 (norm_topk_prob), an
-// expert that all tokens pass times a sigmoid, every n-th layer (decoder_sparse_step), feed-forward layers in the others.
+// expert that all tokens pass times a sigmoid, every n-th layer (decoder_sparse_step), feed-forward layers in the
+// others.
 #pragma once
 
 #include <optional>

@@ -64,6 +64,7 @@ expect 2 'needs --end-of-document ID' data a.idx --to llmc --output x
 expect 2 'SOURCE is required' weights --output x
 expect 2 '--precision: .*fp8' weights a --output x --precision fp8
 expect 2 '--type: ' weights a --output x --type I32
+expect 2 '--experts: .*apart' weights a --output x --experts apart
 expect 2 'is neither the folder of a run nor a step_N.h5' weights a.txt --output x
 mkdir model && echo '{"model_type": "mamba"}' >model/config.json
 expect 2 'model_type mamba is not built; built: gpt2' weights model --output x

@@ -153,7 +153,7 @@ code=$?
 [ "$code" = 3 ] || fail "comm.shared_memory=on under a limit: exit code $code, wanted 3: $(tail -5 "$work/log")"
 grep -q 'comm.shared_memory: on, but' "$work/log" || fail "comm.shared_memory=on under a limit: $(cat "$work/log")"
 
-# Other data: refused, unless --new-data says so.
+# P56: other data is refused, unless --new-data says so.
 head -n 2500 "$work/text.txt" >"$work/other.txt"
 : >"$work/log"
 launch 2 train small.yaml 'data.train=[other.txt]'

@@ -100,7 +100,7 @@ TEST(Safetensors, WhatIsLegalIsRead) {
 }
 
 // One file per rule that is broken, and what its message must say.
-TEST(Safetensors, EveryRuleIsNamed) {
+TEST(Safetensors, P71EveryRuleIsNamed) {
   const std::string good = file_of(kGoldenHeader, kGoldenData);
   const auto with = [](const std::string& body, const std::string& data) { return file_of("{" + body + "}", data); };
   const std::string too_long = file_of(kGoldenHeader, "");
@@ -168,7 +168,7 @@ TEST(Safetensors, EveryRuleIsNamed) {
   }
 }
 
-TEST(Safetensors, TheWriterObeysToo) {
+TEST(Safetensors, P71TheWriterObeysToo) {
   const auto fault = [](std::vector<Entry> entries, const Metadata& metadata = {}) {
     return message_of([&] { make_header(entries, metadata, "m"); });
   };

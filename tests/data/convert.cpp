@@ -119,7 +119,7 @@ TEST_F(Convert, D0HasItsDigests) {
   }
 }
 
-TEST_F(Convert, IdsThatDoNotFitAreRefused) {
+TEST_F(Convert, P57IdsThatDoNotFitAreRefused) {
   EXPECT_EQ(message_of([&] {
               write_megatron("a", {{1}, {2, 128000}});
             }),

@@ -80,7 +80,7 @@ TEST(DataErrors, TooShort) {
             "data.train (with data.valid_fraction): " + enough + " holds 33 tokens, but 2 sequences of 32 take 65");
 }
 
-TEST(DataErrors, IdsBeyondTheVocabulary) {
+TEST(DataErrors, P58IdsBeyondTheVocabulary) {
   const test::Folder folder("vocab");
   const std::string text = folder.write("a.txt", std::string(5000, 'x') + "\xe4" + std::string(100, 'x'));
   EXPECT_EQ(open_text({text}, {}, 256),

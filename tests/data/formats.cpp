@@ -103,7 +103,7 @@ TEST_F(Files, MegatronOfEveryIntegerType) {
   check(8, stored<std::uint16_t>({1, 2, 3, 4, 5, 6, 7, 8, 65535}), {1, 2, 3, 4, 5, 6, 7, 8, 65535});
 }
 
-TEST_F(Files, MegatronFieldsThatAreWrong) {
+TEST_F(Files, P59MegatronFieldsThatAreWrong) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {with(kGoldenIndex, 0, 'X'), "byte 0: does not begin with MMIDIDX"},
       {kGoldenIndex.substr(0, 33), "byte 33: ends inside its head of 34 bytes"},
@@ -183,7 +183,7 @@ TEST_F(Files, LlmcShards) {
   }
 }
 
-TEST_F(Files, BareIds) {
+TEST_F(Files, P57BareIds) {
   folder_.write("n.bin", from_hex("50 c4 88 3c e3 03 50 c4"));
   EXPECT_EQ(all_of(*open({"n.bin"}, RawKind::u16)), (std::vector<std::int32_t>{50256, 15496, 995, 50256}));
   EXPECT_EQ(open({"n.bin"}, RawKind::u32)->size(), 2);
@@ -204,7 +204,7 @@ TEST_F(Files, BareIds) {
   EXPECT_NE(fault("z.txt").find("is compressed (gzip); unpack it first"), std::string::npos);
 }
 
-TEST_F(Files, IdsBeyondTheVocabularyHaveFileByteAndValue) {
+TEST_F(Files, P58IdsBeyondTheVocabularyHaveFileByteAndValue) {
   folder_.write("a.bin", kGoldenBin);
   folder_.write("a.idx", kGoldenIndex);
   Deck deck = test::token_deck(4, 2, 1);
@@ -212,8 +212,13 @@ TEST_F(Files, IdsBeyondTheVocabularyHaveFileByteAndValue) {
   deck.model.vocab = 34;
   EXPECT_EQ(Loader(deck).samples(), 2);
   deck.model.vocab = 32;
-  EXPECT_EQ(message_of([&] { Loader loader(deck); }),
-            folder_.path("a.bin") + ": document 2, position 2, byte 14: id 32 is not below model.vocab 32");
+  const std::string wanted =
+      folder_.path("a.bin") + ": document 2, position 2, byte 14: id 32 is not below model.vocab 32";
+  EXPECT_EQ(message_of([&] { Loader loader(deck); }), wanted);
+  // Of validation files too, before a step is made.
+  deck.data.valid = deck.data.train;
+  deck.data.train = {folder_.write("low.txt", std::string(40, '\x03'))};
+  EXPECT_EQ(message_of([&] { Loader loader(deck); }), wanted);
 }
 
 // A large stream is scanned in parts, and each id is in one of them.

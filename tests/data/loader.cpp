@@ -56,7 +56,7 @@ TEST(D0, Figures) {
   EXPECT_EQ(loader.targets_in_step(0, 1, 0), 16 * 32);
 }
 
-TEST(D0, EachSampleOnceAnEpochAndTheCounterRunsOn) {
+TEST(D0, P55EachSampleOnceAnEpochAndTheCounterRunsOn) {
   // 407 = 25 x 16 + 7: step 26 takes the last 7 samples of the first epoch and the first 9 of the second.
   const Log log = run_steps(token_deck(32, 16, 1), 0, 51, 1);  // 816 >= 2 x 407
   std::vector<std::int64_t> all(407);
@@ -82,7 +82,7 @@ TEST(D0, TokensAndTargetsOfEverySample) {
   }
 }
 
-TEST(D0, RestartsOnOtherCoordinatesGiveTheUninterruptedList) {
+TEST(D0, P55RestartsOnOtherCoordinatesGiveTheUninterruptedList) {
   // Batch 16: an epoch ends inside step 26. Batch 11: exactly at the end of step 37. Batch 407: with every step.
   struct Case {
     std::int64_t global, steps;
@@ -139,7 +139,7 @@ TEST(Loader, MicroBatchesAndCoordinatesTileTheStep) {
   }
 }
 
-TEST(Loader, OrderDependsOnNeitherStepsNorBatch) {
+TEST(Loader, P56OrderDependsOnNeitherStepsNorBatch) {
   Deck other = token_deck(32, 44, 4);
   other.run.steps = 100000;
   const Loader a(token_deck(32, 16, 1), d0()), b(other, d0());
@@ -147,7 +147,7 @@ TEST(Loader, OrderDependsOnNeitherStepsNorBatch) {
   EXPECT_EQ(a.fingerprint(), b.fingerprint());
 }
 
-TEST(Loader, FingerprintTellsDataSequenceAndSeed) {
+TEST(Loader, P56FingerprintTellsDataSequenceAndSeed) {
   const Loader base(token_deck(32, 16, 1), d0());
   std::vector<std::int32_t> more = d0_tokens();
   more.push_back(256);

@@ -81,7 +81,7 @@ TEST_F(Corpora, AreMixedInTheBatchesOfAnyGrid) {
   }
 }
 
-TEST_F(Corpora, StepsAndBatchDoNotChangeTheOrder) {
+TEST_F(Corpora, P56StepsAndBatchDoNotChangeTheOrder) {
   const Loader loader(deck_);
   deck_.run.steps = 7;
   deck_.batch.global = 12;

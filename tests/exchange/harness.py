@@ -43,6 +43,13 @@ def dense(data, depth, row, col):
     return f"parallel.dense={{data: {data}, depth: {depth}, row: {row}, col: {col}}}"
 
 
+def check_another(kind, folder, vocab, deck, checkpoint, prompts, expected):
+    """What is exchanged in this model makes it another one: its logits must not be these."""
+    logits = logits_of(deck, checkpoint, 1, [dense(1, 1, 1, 1)], prompts, vocab, folder)
+    worst = np.abs(logits - expected).max()
+    check(worst > 1e-2, f"{kind}: changes logits by {worst} only")
+
+
 def compare_logits(kind, folder, config, weights, forward, deck, checkpoint, grids):
     """grids: (ranks, words of the deck). On 8 prompts the program's logits are the reference's to 1e-4."""
     prompts = random.integers(0, config["vocab_size"], (8, 16))

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from harness import (check, check_export, check_generation, compare_logits, dense, end, fourfold, full, launcher, run,
+from harness import (check, check_another, check_export, check_generation, compare_logits, dense, end, fourfold, full, launcher, run,
                      write_tokenizer)
 from reference import (frequencies, gpt2_model, llama_model, random_weights, read_safetensors, to_bf16, write_safetensors)
 
@@ -75,6 +75,44 @@ def show(kind, folder, config, shapes, forward, dtype, prefix):
     return source, deck, checkpoint
 
 
+def show_rows(folder, config, shapes, forward):
+    """P68: q and k with the rows of a head as interleaved pairs (a b c d for a c b d) are another model."""
+    weights = random_weights(shapes, "F32")
+    prompts = np.arange(8 * 16).reshape(8, 16) * 7 % config["vocab_size"]
+    expected = np.stack([forward(weights, config, ids) for ids in prompts])
+    for part, heads in (("q", config["num_attention_heads"]), ("k", config["num_key_value_heads"])):
+        other = dict(weights)
+        for name in weights:
+            if name.endswith(f"{part}_proj.weight"):
+                rows = weights[name].reshape(heads, 2, -1, config["hidden_size"])
+                other[name] = rows.swapaxes(1, 2).reshape(weights[name].shape)
+        source = folder / f"rows-{part}"
+        source.mkdir()
+        (source / "config.json").write_text(json.dumps(config))
+        write_safetensors(source / "model.safetensors", other, "F32")
+        run(fourfold, "convert", "weights", source, "--output", folder / f"rows-{part}-run")
+        check_another(f"P68: interleaved rows of {part}", folder, config["vocab_size"], *run_of(f"rows-{part}", folder), prompts,
+                      expected)
+
+
+def show_tied(folder, source, config):
+    """P69: a tied head that is there once more is read, and left out again; an untied one is wanted."""
+    stored = read_safetensors(source)
+    weights = {name: np.frombuffer(raw, "<u2").reshape(shape) for name, (_, shape, raw) in stored.items()}
+    check(config["tie_word_embeddings"] and "lm_head.weight" not in stored, "P69: not the model that is meant")
+    values = {name: (raw.astype("<u4") << 16).view("<f4") for name, raw in weights.items()}
+    twice = folder / "twice"
+    twice.mkdir()
+    write_safetensors(twice / "model.safetensors", values | {"lm_head.weight": values["model.embed_tokens.weight"]}, "BF16")
+    (twice / "config.json").write_text(json.dumps(config))
+    run(fourfold, "convert", "weights", twice, "--output", folder / "twice-run")
+    check_export("P69", folder / "twice-run", folder / "twice-out", stored, config)
+    (twice / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    write_safetensors(twice / "model.safetensors", values, "BF16")
+    said = run(fourfold, "convert", "weights", twice, "--output", folder / "none", code=2)
+    check("lm_head.weight is missing" in said, f"P69: {said}")
+
+
 def show_llmc(kind, folder, version):
     config, shapes, forward = gpt2_model()
     weights = random_weights(shapes, "F32" if version == 3 else "BF16")
@@ -108,7 +146,9 @@ def show_llmc(kind, folder, version):
 def main(folder):
     source, deck, checkpoint = show("llama", folder, *llama_model(False, False), "F32", "")
     show("gpt2", folder, *gpt2_model(), "F32", "transformer.")
-    show("qwen2", folder, *llama_model(True, True), "BF16", "")
+    qwen = show("qwen2", folder, *llama_model(True, True), "BF16", "")
+    show_tied(folder, qwen[0], llama_model(True, True)[0])
+    show_rows(folder, *llama_model(False, False))
     llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
               "original_max_position_embeddings": 64}
     check(len(set(np.round(frequencies(12, 500.0, llama3) / frequencies(12, 500.0, None), 3))) > 3, "one kind of angle")

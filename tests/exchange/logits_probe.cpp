@@ -1,6 +1,6 @@
 // logits_probe DECK CHECKPOINT PROMPTS TOKENS OUT [KEY=VALUE...]: the logits (fp64, prompt by prompt, row by row) of a
-// checkpoint's model on prompts of TOKENS ids each (int32), on the grids and stages of this launch. Each coordinate has its
-// part of the prompts, and writes its part of OUT, which is there and large enough.
+// checkpoint's model on prompts of TOKENS ids each (int32), on the grids and stages of this launch. Each coordinate has
+// its part of the prompts, and writes its part of OUT, which is there and large enough.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>

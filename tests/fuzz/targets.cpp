@@ -1,5 +1,6 @@
 #include "targets.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -9,6 +10,8 @@
 #include "data/byte_bpe.hpp"
 #include "data/llmc.hpp"
 #include "data/megatron.hpp"
+#include "exchange/family.hpp"
+#include "exchange/llmc_model.hpp"
 
 namespace fourfold::fuzz {
 
@@ -81,6 +84,30 @@ bool tokenizer_json(std::span<const unsigned char> bytes) {
       false);
 }
 
+bool llmc_model(std::span<const unsigned char> bytes) {
+  return taken([&] {
+    const auto size = static_cast<std::int64_t>(bytes.size());
+    const std::span<const unsigned char> head = bytes.first(std::min<std::size_t>(bytes.size(), 1024));
+    const exchange::LlmcModel file = exchange::parse_llmc_model(head, size, "a.file");
+    require(file.padded_vocab >= file.model.vocab, "rows below none");
+    require(std::ssize(exchange::llmc_tensors(file.model)) == 4 + 16 * file.model.layers, "another number of tensors");
+  });
+}
+
+bool model_config(std::span<const unsigned char> bytes) {
+  const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return taken(
+      [&] {
+        const exchange::ForeignModel foreign = exchange::read_config(text, "a.file");
+        const ModelDeck& model = foreign.model;
+        require(model.layers > 0 && model.heads % model.kv_heads == 0, "heads that do not divide");
+        require(!model.moe || (model.moe->top_k <= model.moe->experts && model.moe->every <= model.layers),
+                "a choice of more experts than there are");
+        require(foreign.end_of_document < model.vocab, "an end beyond the vocabulary");
+      },
+      false);
+}
+
 template <class Number>
 void put(std::string& bytes, Number number) {
   bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
@@ -130,6 +157,35 @@ std::vector<std::string> llmc_seeds() {
   return seeds;
 }
 
+std::vector<std::string> llmc_model_seeds() {
+  std::vector<std::string> seeds;
+  for (const bool bf16 : {false, true}) {
+    // Sequence, vocabulary, layers, heads, channels, padded vocabulary: 36 elements of 4 bytes, or 72 of 2.
+    std::string file;
+    for (const std::int32_t number : {20240326, bf16 ? 5 : 3, 4, 5, bf16 ? 2 : 1, 1, 1, bf16 ? 16 : 5})
+      put(file, number);
+    file.resize(1024 + 144, '\0');
+    seeds.push_back(file);
+  }
+  return seeds;
+}
+
+std::vector<std::string> config_seeds() {
+  return {
+      R"({"model_type":"gpt2","vocab_size":101,"n_positions":24,"n_embd":32,"n_layer":2,"n_head":4,"n_inner":null,)"
+      R"("activation_function":"gelu_new","layer_norm_epsilon":1e-5,"eos_token_id":100})",
+      R"({"model_type":"llama","vocab_size":101,"max_position_embeddings":24,"hidden_size":32,"intermediate_size":40,)"
+      R"("num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"rope_theta":5e5,"rope_scaling":)"
+      R"({"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,)"
+      R"("original_max_position_embeddings":64},"eos_token_id":[2,3]})",
+      R"({"model_type":"mixtral","vocab_size":101,"max_position_embeddings":24,"hidden_size":32,"intermediate_size":40,)"
+      R"("num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"num_local_experts":6,)"
+      R"("num_experts_per_tok":2,"router_aux_loss_coef":0.02,"output_router_logits":true,"sliding_window":null})",
+      R"({"model_type":"qwen2_moe","vocab_size":101,"hidden_size":32,"intermediate_size":40,"num_hidden_layers":4,)"
+      R"("num_attention_heads":4,"num_experts":6,"num_experts_per_tok":2,"moe_intermediate_size":8,)"
+      R"("shared_expert_intermediate_size":9,"norm_topk_prob":false,"decoder_sparse_step":2,"mlp_only_layers":[0]})"};
+}
+
 std::vector<std::string> tokenizer_seeds() {
   const std::string begin = R"({"added_tokens":[{"id":4,"content":"<|endoftext|>","special":true,"lstrip":false}],)";
   const std::string model =
@@ -148,7 +204,9 @@ const std::vector<Target>& targets() {
   static const std::vector<Target> all{{"safetensors", safetensors_header, safetensors_seeds},
                                        {"megatron", megatron_index, megatron_seeds},
                                        {"llmc", llmc_tokens, llmc_seeds},
-                                       {"tokenizer", tokenizer_json, tokenizer_seeds}};
+                                       {"tokenizer", tokenizer_json, tokenizer_seeds},
+                                       {"llmc_model", llmc_model, llmc_model_seeds},
+                                       {"config", model_config, config_seeds}};
   return all;
 }
 
