@@ -27,6 +27,9 @@ GRIDS = [(8, [dense(2, 1, 2, 2), "parallel.moe={expert: 4}"]),
          (6, [dense(3, 1, 2, 1), "parallel.moe={expert: 3, col: 2}"])]
 
 
+MEMORY = 128 << 20  # bytes of data; the program without a model takes more than a third of it
+
+
 def write_folder(folder, config, weights, dtype="F32"):
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
@@ -181,6 +184,27 @@ def show_refusals(folder, source, config, weights):
     check(not (folder / "none").exists(), "a refused export left something")
 
 
+def show_streaming(folder):
+    """Import and export in a part of the memory that the model takes, whose largest tensor alone is more."""
+    config, shapes, _ = mixtral_model()
+    d, f, experts = 256, 3072, 24
+    config |= {"hidden_size": d, "intermediate_size": f, "num_local_experts": experts, "num_hidden_layers": 1, "vocab_size": 1000}
+    p = "model.layers.0."
+    weights = {"model.embed_tokens.weight": (1000, d), "lm_head.weight": (1000, d), "model.norm.weight": (d,),
+               p + "input_layernorm.weight": (d,), p + "post_attention_layernorm.weight": (d,), p + "mlp.gate.weight": (experts, d),
+               p + "mlp.experts.gate_up_proj": (experts, 2 * f, d), p + "mlp.experts.down_proj": (experts, d, f)}
+    for part, count in (("q", 4), ("k", 2), ("v", 2)):
+        weights[f"{p}self_attn.{part}_proj.weight"] = (count * 12, d)
+    weights[p + "self_attn.o_proj.weight"] = (d, 48)
+    values = {name: np.random.default_rng(1).standard_normal(shape, np.float32) for name, shape in weights.items()}
+    source = write_folder(folder / "large", config, values)
+    size = (source / "model.safetensors").stat().st_size
+    check(4 * values[p + "mlp.experts.gate_up_proj"].size > MEMORY and size > 1.5 * MEMORY, "a model that is not large")
+    run(fourfold, "convert", "weights", source, "--output", folder / "large-run", memory=MEMORY)
+    run(fourfold, "convert", "weights", folder / "large-run", "--output", folder / "large-out", "--experts", "stacked", memory=MEMORY)
+    check(read_safetensors(folder / "large-out") == read_safetensors(source), "other bytes of a large model")
+
+
 def main(folder):
     shown = show("mixtral", folder, mixtral_model(), "F32", GRIDS if full else GRIDS[:2])
     source, config, weights, forward, deck, checkpoint, prompts, expected = shown
@@ -189,6 +213,7 @@ def main(folder):
     show_refusals(folder, source, config, weights)
     show("qwen2_moe", folder, qwen2_moe_model(False, False, 2, []), "F32", GRIDS if full else GRIDS[1:3])
     if full:
+        show_streaming(folder)
         show("qwen2_moe-tied", folder, qwen2_moe_model(True, True, 1, []), "BF16", GRIDS)
         show("mixtral-tied", folder, mixtral_model(True), "F16", GRIDS[:1])
     show_t0(folder)

@@ -1,6 +1,7 @@
 """What the tests of `fourfold convert weights` share: the program, the probe of logits, and what is checked of every model."""
 import json
 import os
+import resource
 import subprocess
 import sys
 
@@ -24,8 +25,12 @@ def end():
     sys.exit(1 if faults else 0)
 
 
-def run(*command, code=0):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=120)
+def run(*command, code=0, memory=None):
+    """`memory`: bytes of data (all but mapped files) that the program may have."""
+    def limit():
+        if memory is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=300, preexec_fn=limit)
     check(done.returncode == code, f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout + done.stderr
 
