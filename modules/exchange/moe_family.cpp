@@ -1,6 +1,7 @@
 #include "exchange/moe_family.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 namespace fourfold::exchange {

@@ -217,7 +217,9 @@ TEST_F(Files, P58IdsBeyondTheVocabularyHaveFileByteAndValue) {
   EXPECT_EQ(message_of([&] { Loader loader(deck); }), wanted);
   // Of validation files too, before a step is made.
   deck.data.valid = deck.data.train;
-  deck.data.train = {folder_.write("low.txt", std::string(40, '\x03'))};
+  folder_.write("low.bin", stored<std::uint16_t>({0, 1, 2, 3, 4, 5, 6, 7, 31}));
+  folder_.write("low.idx", kGoldenIndex);
+  deck.data.train = {folder_.path("low")};
   EXPECT_EQ(message_of([&] { Loader loader(deck); }), wanted);
 }
 

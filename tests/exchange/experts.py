@@ -138,7 +138,7 @@ def read_back(kind, folder, deck, run_folder, forward, grid):
 
 
 def show_t0(folder):
-    """P68, P70, P72 on the fixtures: vocabulary 257 over 4 ranks of row, exported unpadded; experts in both layouts."""
+    """P68, P69, P70 on the fixtures: vocabulary 257 over 4 ranks of row, exported unpadded."""
     inputs = Path(__file__).parent.parent.parent / "inputs"
     few = ["run.steps=2", "optimizer.lr=1.0e-2", "model.init.std=0.2", "model.init.scale_residual=false"]
     for deck, ranks, grid in (("t0.yaml", 4, [dense(1, 1, 4, 1)]),

@@ -20,7 +20,7 @@ clang++ -fsanitize=fuzzer,address "$work/probe.cpp" -o "$work/probe" 2> /dev/nul
 cd "$root" || exit 1
 sources=(tests/fuzz/libfuzzer.cpp tests/fuzz/targets.cpp modules/base/error.cpp modules/base/files.cpp modules/base/log.cpp
   modules/base/strict_json.cpp modules/checkpoint/safetensors.cpp modules/data/megatron.cpp modules/data/llmc.cpp
-  modules/data/bpe_files.cpp modules/data/byte_bpe.cpp modules/exchange/family.cpp modules/exchange/llmc_model.cpp
+  modules/data/bpe_files.cpp modules/data/byte_bpe.cpp modules/exchange/config.cpp modules/exchange/family.cpp modules/exchange/llmc_model.cpp
   modules/exchange/moe_family.cpp modules/exchange/numbers.cpp)
 flags=(-std=c++20 -O1 -gline-tables-only "-fsanitize=fuzzer,address,undefined" -fno-sanitize-recover=undefined -Imodules -Itests/fuzz
   -DSPDLOG_SHARED_LIB -DSPDLOG_COMPILED_LIB -DSPDLOG_FMT_EXTERNAL)
