@@ -88,7 +88,7 @@ class Mutator {
                                        "\"a\":",
                                        "F64"};
     const std::size_t at = bytes.empty() ? 0 : below(bytes.size());
-    switch (bytes.empty() ? 3 : below(8)) {
+    switch (bytes.empty() ? 3 : below(9)) {
       case 0:
         bytes[at] = static_cast<char>(static_cast<unsigned char>(bytes[at]) ^ 1u << below(8));
         break;
@@ -115,6 +115,11 @@ class Mutator {
       case 6:
         bytes.insert(at, bytes.substr(below(bytes.size()), 1 + below(40)));
         break;
+      case 7: {  // another digit, where there is one
+        const std::size_t digit = bytes.find_first_of("0123456789", at);
+        if (digit != std::string::npos) bytes[digit] = static_cast<char>('0' + below(10));
+        break;
+      }
       default:
         bytes.resize(below(2) == 0 ? at : bytes.size() + below(9), '\0');
         break;
