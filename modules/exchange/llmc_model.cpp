@@ -22,13 +22,20 @@ std::int32_t number_at(std::span<const unsigned char> head, std::size_t index) {
 }
 
 std::int64_t elements(const ModelDeck& model, std::int64_t padded_vocab) {
-  std::int64_t all = (padded_vocab - model.vocab) * model.hidden;
-  for (const LlmcTensor& tensor : llmc_tensors(model)) {
-    std::int64_t size = 1;
-    for (const std::int64_t extent : tensor.shape) size *= extent;
-    all += size;
-  }
-  return all;
+  const auto with_layers = [&](std::int64_t layers) {
+    ModelDeck part = model;
+    part.layers = layers;
+    std::int64_t all = 0;
+    for (const LlmcTensor& tensor : llmc_tensors(part)) {
+      std::int64_t size = 1;
+      for (const std::int64_t extent : tensor.shape) size *= extent;
+      all += size;
+    }
+    return all;
+  };
+  // Layers are alike: a head that claims thousands of them takes no longer.
+  const std::int64_t none = with_layers(0);
+  return (padded_vocab - model.vocab) * model.hidden + none + model.layers * (with_layers(1) - none);
 }
 
 }  // namespace
