@@ -40,7 +40,7 @@ def logits_of(deck, checkpoint, ranks, words, prompts, vocab, folder):
     prompts.astype("<i4").tofile(folder / "prompts")
     np.zeros(prompts.size * vocab).tofile(folder / "logits")
     run(*launcher, ranks, probe, deck, checkpoint, folder / "prompts", prompts.shape[1], folder / "logits",
-        "batch={global: 8, micro_batches: 1}", *words)
+        "batch={global: 24, micro_batches: 1}", *words)
     return np.fromfile(folder / "logits").reshape(*prompts.shape, vocab)
 
 
