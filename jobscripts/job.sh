@@ -14,6 +14,7 @@
 #   FOURFOLD_RANKS_PER_NODE   unless sbatch --ntasks-per-node    one a core (OMP_NUM_THREADS cores, where that is set)
 #   FOURFOLD_LAUNCH_OPTIONS   more options for the launcher
 #   FOURFOLD_SHARE_CORES      1: several ranks on one core are meant (tests)
+#   FOURFOLD_SELFTEST         0: without `fourfold selftest`, which otherwise comes first
 
 program=${FOURFOLD_PROGRAM:-$root/build/app/fourfold}
 job=${SLURM_JOB_ID:-}
@@ -21,6 +22,7 @@ status=0
 child=
 interrupted=0
 told=0
+early=0
 
 say() { echo "$script: $*"; }
 
@@ -144,8 +146,24 @@ probe() {
   esac
 }
 
+# selftest ARGUMENTS...: the program's own look at what the job got, before anything is trained.
+selftest() {
+  local code
+  [ "${FOURFOLD_SELFTEST:-1}" = 1 ] || return 0
+  "${launcher[@]}" "$root/jobscripts/rank.sh" "$again" "$program" selftest "$@"
+  code=$?
+  case $code in
+    0) ;;
+    1 | 2 | 3 | 4) fail $code "this allocation is not fit to run: the lines with FAILED above" \
+      "what they say; FOURFOLD_SELFTEST=0 goes without the test" ;;
+    *) fail 3 "fourfold selftest was ended with exit code $code: $(explain $code)" \
+      "sbatch --exclude=$(uname -n) ...   (another node); FOURFOLD_SELFTEST=0 goes without the test" ;;
+  esac
+}
+
 prepare() {
   local resolved
+  trap 'early=1' USR1 # the ranks are told when they run
   [ $# -ge 1 ] || fail 2 "no deck" "sbatch -N 1 jobscripts/$script inputs/quickstart.yaml"
   [ -x "$program" ] || fail 3 "$program is no program" \
     "cmake --preset release && cmake --build --preset release   (in $root; or export FOURFOLD_PROGRAM=FILE)"
@@ -163,6 +181,7 @@ prepare() {
   mkdir -p "$folder" || fail 4 "cannot make the run folder $folder" "sbatch ... run.folder=FOLDER"
   again=$folder/again.${job:-$$}
   probe
+  selftest "$@"
   say "$(date '+%F %T')${job:+, job $job}${SLURM_RESTART_COUNT:+, restart $SLURM_RESTART_COUNT}: $ranks ranks on $nodes nodes," \
     "${launcher[0]}${mpi_type:+ with $mpi_type}, run folder $folder, step $(newest_step) of $steps"
 }
@@ -200,6 +219,7 @@ launch() {
   trap outlive TERM
   "${launcher[@]}" "$root/jobscripts/rank.sh" "$again" "$program" "$@" &
   child=$!
+  [ "$early" = 0 ] || tell_ranks
   while :; do
     interrupted=0
     wait "$child"
@@ -219,6 +239,7 @@ part_of_study() {
   local wanted=$2
   folder=$1
   shift 2
+  trap 'early=1' USR1
   [ -x "$program" ] || fail 3 "$program is no program" \
     "cmake --preset release && cmake --build --preset release   (in $root; or export FOURFOLD_PROGRAM=FILE)"
   count_ranks
@@ -228,6 +249,7 @@ part_of_study() {
   mkdir -p "$folder" || fail 4 "cannot make the study's folder $folder" "another study.folder"
   again=$folder/again.${job:-$$}
   probe
+  selftest --folder "$folder"
   launch study "$@" --only "ranks=$wanted"
   say "exit code $status: $(explain "$status")"
   if [ "$status" = 75 ] && scontrol requeue "$job" 2> /dev/null; then
