@@ -32,6 +32,8 @@ PHASES = ["input", "forward", "backward", "gradient_sum", "norm", "update"]
 MEMORY = ["parameters", "gradients", "optimizer", "activations", "buffers"]
 MARKS = "osD^vP*X<>h"
 STYLES = [":", "--", "-.", "-", (0, (6, 1)), (0, (1, 3))]
+SAME = 1e-5  # relative: losses that lie on each other
+MOST_CURVES = 8
 WALL = {"wall": "", "virtual": " (virtual)", "oversubscribed": " (oversubscribed)"}
 
 matplotlib.rcParams.update({
@@ -149,6 +151,13 @@ def plot_stack(points, parts, name, title, xlabel, clocks=False):
     parts = {label: values for label, values in parts.items() if any(values)}
     if not points or not parts:
         return
+    # What nobody could see is drawn together.
+    longest = max(sum(values) for values in zip(*parts.values()))
+    thin = [label for label, values in parts.items() if max(values) < 0.004 * longest]
+    if len(thin) > 1:
+        together = [sum(values) for values in zip(*(parts[label] for label in thin))]
+        parts = {label: values for label, values in parts.items() if label not in thin}
+        parts["the rest:\n" + ",\n".join(label.removeprefix("waiting: ") for label in thin)] = together
     figure, axes = pyplot.subplots(figsize=(7.2, 1.5 + 0.31 * len(points)))
     places = list(range(len(points)))[::-1]
     left = [0.0] * len(points)
@@ -206,6 +215,13 @@ def plot_bytes(points, title):
                f"{title}: communication by axis", f"bytes of a step, all ranks together [{unit}]")
 
 
+def difference(curve, other):
+    """The largest relative difference of two runs' losses; infinite where they made other steps."""
+    if curve["steps"] != other["steps"]:
+        return float("inf")
+    return max((abs(a - b) / max(abs(b), 1e-300) for a, b in zip(curve["losses"], other["losses"])), default=0.0)
+
+
 def plot_losses(losses, title):
     runs = {}
     for line in losses:
@@ -215,22 +231,31 @@ def plot_losses(losses, title):
                "times": [number(x["time"]) for x in run]} for run in runs.values()]
     if not curves:
         return
-    # Runs with the same losses lie on each other: one line, and how many there are.
+    # Runs with the same losses, or nearly so, lie on each other: one line, and how many there are.
     seeds = {curve["seed"] for curve in curves}
-    same = {}
+    lines_drawn = []  # (curve, how many others, the largest relative difference of one of them)
     for curve in curves:
-        same.setdefault((tuple(curve["steps"]), tuple(curve["losses"])), []).append(
-            f"{curve['name']}, {ranks_text(curve['ranks'])}" + (f", seed {curve['seed']}" if len(seeds) > 1 else ""))
+        for drawn in lines_drawn:
+            apart = difference(curve, drawn[0])
+            if apart <= SAME:
+                drawn[1] += 1
+                drawn[2] = max(drawn[2], apart)
+                break
+        else:
+            lines_drawn.append([curve, 0, 0.0])
     figure, axes = pyplot.subplots(figsize=(6.4, 4.2))
-    for index, ((steps, values), labels) in enumerate(same.items()):
-        others = f" and {len(labels) - 1} other{'s' if len(labels) > 2 else ''}: equal" if len(labels) > 1 else ""
-        axes.plot(steps, values, color=COLOURS[index % len(COLOURS)], label=labels[0] + others,
-                  linestyle="-" if index < len(COLOURS) else "--", marker="." if len(steps) <= 30 else None, linewidth=1.5)
+    for index, (curve, others, apart) in enumerate(lines_drawn):
+        label = f"{curve['name']}, {ranks_text(curve['ranks'])}" + (f", seed {curve['seed']}" if len(seeds) > 1 else "")
+        if others:
+            label += f"\nand {others} other{'s' if others > 1 else ''}, " + (f"within {apart:.0e}" if apart else "equal to the bit")
+        axes.plot(curve["steps"], curve["losses"], color=COLOURS[index % len(COLOURS)], label=label,
+                  linestyle="-" if index < len(COLOURS) else "--", marker="." if len(curve["steps"]) <= 30 else None,
+                  linewidth=1.5)
     axes.set_xlabel("step")
     axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     axes.set_ylabel("training loss")
     axes.set_title(f"{title}: loss over steps")
-    legend_beside(axes, len(same))
+    legend_beside(axes, len(lines_drawn))
     save(figure, "4_loss_steps")
     for kind, name, xlabel in (("wall", "4_loss_time", "time of steps"),
                                ("virtual", "4_loss_time_virtual", "virtual time of steps")):
@@ -240,11 +265,14 @@ def plot_losses(losses, title):
         unit, factor = seconds_unit(max(curve["times"][-1] for curve in chosen))
         names = list(dict.fromkeys(curve["name"] for curve in chosen))
         counts = sorted({curve["ranks"] for curve in chosen}, key=int)
+        if len(chosen) > MOST_CURVES and len(counts) > 1:  # too many to tell apart
+            counts = counts[-1:]
+            chosen = [curve for curve in chosen if curve["ranks"] == counts[0]]
         figure, axes = pyplot.subplots(figsize=(6.4, 4.2))
         for curve in chosen:
             axes.plot([t / factor for t in curve["times"]], curve["losses"], linewidth=1.5,
                       color=COLOURS[names.index(curve["name"]) % len(COLOURS)],
-                      linestyle=STYLES[counts.index(curve["ranks"]) % len(STYLES)])
+                      linestyle=STYLES[counts.index(curve["ranks"]) % len(STYLES)] if len(counts) > 1 else "-")
         handles = [lines.Line2D([], [], color=COLOURS[i % len(COLOURS)], label=n) for i, n in enumerate(names)]
         if len(counts) > 1:
             handles += [lines.Line2D([], [], color="#555555", linestyle=STYLES[i % len(STYLES)], label=ranks_text(c))
@@ -252,7 +280,8 @@ def plot_losses(losses, title):
         axes.set_xlim(left=0)
         axes.set_xlabel(f"{xlabel} [{unit}]")
         axes.set_ylabel("training loss")
-        axes.set_title(f"{title}: loss over {xlabel}")
+        where = f", {ranks_text(counts[0])}" if len(counts) == 1 else ""
+        axes.set_title(f"{title}: loss over {xlabel}{where}")
         legend_beside(axes, len(handles), handles=handles)
         save(figure, name)
 

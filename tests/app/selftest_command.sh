@@ -16,6 +16,7 @@ fail() {
 options=()
 if "$launcher" --version 2>&1 | grep -q "Open MPI\|OpenRTE"; then options=(-q --oversubscribe --bind-to none); fi
 program=$fourfold
+cores=$(env -u OMP_NUM_THREADS nproc)
 # launch N ARGUMENTS...: from $work; output in $work/log, exit code in $code.
 launch() {
   local n=$1
@@ -27,7 +28,7 @@ has() { grep -qE -- "$1" "$work/log" || fail "$2: no line like '$1'"; }
 # failed CODE ITEM WHAT: the exit code, and that this item alone failed, and says what to type.
 failed() {
   [ "$code" = "$1" ] || fail "$3: exit code $code, wanted $1"
-  [ "$(grep -c ' FAILED ' "$work/log")" = 2 ] || fail "$3: not one line and the last one"
+  [ "$(grep -c ' FAILED ' "$work/log")" = 1 ] || fail "$3: not this line alone"
   has "^$2 +FAILED " "$3"
   has '^ +type: .' "$3"
   has "^selftest: .* 1 FAILED: $2; exit code $1\$" "$3"
@@ -54,7 +55,7 @@ for n in 1 2 4 8; do
   rmdir "$work/folder"
 done
 has '^row 2 by messages +ok .*of 4 groups the slowest \(ranks ' "8 ranks"
-[ "$(nproc)" -ge 8 ] || has '^cores +note .*OVERSUBSCRIBED: 8 ranks have the ' "8 ranks on $(nproc) cores"
+[ "$cores" -ge 8 ] || has '^cores +note .*OVERSUBSCRIBED: 8 ranks have the ' "8 ranks on $cores cores"
 
 # 2. The grid and the folder of a deck; its faults.
 cat > "$work/small.yaml" << 'DECK'
@@ -98,14 +99,14 @@ has 'all 4 by messages +FAILED +rank 0 on .*: all_reduce_sum \(fp32\) of 3 eleme
 
 # 5. A rank that leaves an operation out: the watchdog names it.
 begin=$SECONDS
-FOURFOLD_FAULT="skip rank=2 phase=collectives" launch 4
+FOURFOLD_FAULT="skip rank=2 phase=collectives call=1" launch 4
 [ "$code" = 1 ] || fail "a hang: exit code $code"
 [ $((SECONDS - begin)) -lt 60 ] || fail "a hang: $((SECONDS - begin)) s"
 has '^rank 2 on .*, collectives: holds up the run: ' "a hang"
 program=$fourfold
 
 # 6. Ranks on one core.
-if [ "$(nproc)" -gt 1 ] && command -v taskset > /dev/null; then
+if [ "$cores" -gt 1 ] && command -v taskset > /dev/null; then
   core=$(taskset -pc $$ | sed 's/.*: *\([0-9]*\).*/\1/')
   launcher_before=$launcher options_before=("${options[@]+"${options[@]}"}")
   launcher=taskset options=(-c "$core" "$launcher_before" "${options_before[@]+"${options_before[@]}"}")
