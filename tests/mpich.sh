@@ -24,7 +24,7 @@ if ! bash tests/install_packages.sh mpich; then
   exit 0
 fi
 
-build=build-mpich
+build='build-mpich'
 . jobscripts/steps.sh
 options=()
 if [ -n "${FOURFOLD_WERROR:-}" ] || [ "${CI:-}" = true ]; then options+=(-DFOURFOLD_WERROR=ON); fi
@@ -48,7 +48,7 @@ echo "== tests against MPICH"
 if [ "$full" = 1 ]; then
   run $build
 else
-  for module in comm checkpoint; do run $build/tests/$module; done
+  for module in comm checkpoint; do run "$build/tests/$module"; done
 fi
 echo "tests/mpich.sh: $([ $failed = 0 ] && echo "all passed" || echo FAILED), $(minutes $SECONDS)"
 [ $failed = 0 ]

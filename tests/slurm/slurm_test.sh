@@ -411,7 +411,7 @@ DECK
   grep -q '12 of 12 trials done, 0 failed, 0 missing' nodes/report.md || fail "study, again: $(cat "$out")"
   tail -n +2 table.before | while IFS= read -r row; do grep -qxF -- "$row" nodes/table.csv || fail "study: a row changed: $row"; done
   [ "$(cut -d, -f1 nodes/table.csv | sort | uniq -d | wc -l)" = 0 ] || fail "study: a trial twice"
-  python3 "$(dirname "$0")/../app/study_figures.py" nodes || fail "study: figures that no row has"
+  python3 "$source/tests/app/study_figures.py" nodes || fail "study: figures that no row has"
   if python3 -c 'import matplotlib' 2> /dev/null || /usr/bin/python3 -c 'import matplotlib' 2> /dev/null; then
     [ -s nodes/plots/1_speed_up.png ] || fail "study: no plot: $(cat "$out")"
   fi
