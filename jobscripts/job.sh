@@ -9,7 +9,7 @@
 #
 # Settings, most of them from machines/SITE/env.sh:
 #   FOURFOLD_PROGRAM          the program                        build/app/fourfold
-#   FOURFOLD_LAUNCHER         srun or mpirun                     srun in a job, else mpirun
+#   FOURFOLD_LAUNCHER         srun, mpirun or mpiexec            srun in a job, else mpirun
 #   FOURFOLD_MPI_TYPE         srun's --mpi                       what the program's MPI library needs
 #   FOURFOLD_RANKS_PER_NODE   unless sbatch --ntasks-per-node    one a core (OMP_NUM_THREADS cores, where that is set)
 #   FOURFOLD_LAUNCH_OPTIONS   more options for the launcher
@@ -68,8 +68,8 @@ choose_launcher() {
       launcher=(srun "--mpi=$mpi_type" -N "$nodes" -n "$ranks" ${per_node:+"--ntasks-per-node=$per_node"}
         "--cpus-per-task=$threads" --cpu-bind=cores --kill-on-bad-exit=1)
       ;;
-    mpirun) launcher=(mpirun -n "$ranks") ;;
-    *) fail 3 "FOURFOLD_LAUNCHER is $kind" "export FOURFOLD_LAUNCHER=srun (or mpirun)" ;;
+    mpirun* | mpiexec*) launcher=("$kind" -n "$ranks") ;; # mpiexec.mpich too
+    *) fail 3 "FOURFOLD_LAUNCHER is $kind" "export FOURFOLD_LAUNCHER=srun (or mpirun, mpiexec)" ;;
   esac
   command -v "${launcher[0]}" > /dev/null ||
     fail 3 "no ${launcher[0]} here" ". jobscripts/machines/SITE/env.sh   (your site's), then sbatch again"

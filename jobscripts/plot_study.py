@@ -127,7 +127,8 @@ def plot_scaling(points, title):
             axes.plot([int(p["ranks"]) for p in curve], values, color=COLOURS[index % len(COLOURS)],
                       marker=MARKS[index % len(MARKS)], markersize=5.5, linewidth=1.7,
                       linestyle="--" if clock == "virtual" else "-",
-                      markerfacecolor="white" if clock == "virtual" else None, label=curve_name + WALL[clock])
+                      markerfacecolor="white" if clock == "virtual" else None, label=curve_name + WALL[clock],
+                      clip_on=column == "speed_up", zorder=3)  # efficiencies near 0 lie on the axis
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_locator(ticker.FixedLocator(every))
         axes.xaxis.set_major_formatter(ticker.FormatStrFormatter("%d"))
@@ -135,6 +136,10 @@ def plot_scaling(points, title):
         axes.set_xlabel("ranks")
         if column == "speed_up":
             axes.set_yscale("log", base=2)
+            drawn = [number(p[column]) for curve in curves.values() for p in curve] + [max(every) / min(bases)]
+            if max(drawn) < 4 * min(drawn):  # powers of two alone would be two ticks
+                axes.yaxis.set_major_locator(ticker.LogLocator(base=2, subs=(1.0, 1.25, 1.5, 1.75)))
+            axes.yaxis.set_minor_locator(ticker.NullLocator())
             axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f"{v:.3g}"))
             axes.set_ylabel(f"speed-up against {' or '.join(map(ranks_text, map(str, sorted(bases))))}")
         else:
@@ -145,32 +150,45 @@ def plot_scaling(points, title):
         save(figure, name)
 
 
-def plot_stack(points, parts, name, title, xlabel, clocks=False):
-    """Horizontal bars, a bar a point; `parts`: label -> its values, one a point (nan: none). `clocks`: they are times."""
+def visible(parts):
+    """Parts with something in them; what nobody could see is drawn together. nan: nothing."""
     parts = {label: [v if known(v) else 0.0 for v in values] for label, values in parts.items()}
     parts = {label: values for label, values in parts.items() if any(values)}
-    if not points or not parts:
-        return
-    # What nobody could see is drawn together.
-    longest = max(sum(values) for values in zip(*parts.values()))
+    longest = max((sum(values) for values in zip(*parts.values())), default=0.0)
     thin = [label for label, values in parts.items() if max(values) < 0.004 * longest]
     if len(thin) > 1:
         together = [sum(values) for values in zip(*(parts[label] for label in thin))]
         parts = {label: values for label, values in parts.items() if label not in thin}
         parts["the rest:\n" + ",\n".join(label.removeprefix("waiting: ") for label in thin)] = together
-    figure, axes = pyplot.subplots(figsize=(7.2, 1.5 + 0.31 * len(points)))
-    places = list(range(len(points)))[::-1]
-    left = [0.0] * len(points)
+    return parts
+
+
+def draw_stack(axes, count, parts, xlabel, colours=COLOURS):
+    """Horizontal bars, a bar a point, the first on top; `parts`: label -> its values, one a point."""
+    left = [0.0] * count
     for index, (label, values) in enumerate(parts.items()):
-        axes.barh(places, values, left=left, height=0.72, color=COLOURS[index % len(COLOURS)], label=label,
+        axes.barh(list(range(count))[::-1], values, left=left, height=0.72, color=colours[index % len(colours)], label=label,
                   edgecolor="white", linewidth=0.6)
         left = [a + b for a, b in zip(left, values)]
-    axes.set_yticks(places)
-    axes.set_yticklabels([f"{shown(p)}, {ranks_text(p['ranks'])}{WALL[p['clock']] if clocks else ''}" for p in points])
-    axes.set_xlim(0, max(left) * 1.04)
-    axes.set_ylim(-0.6, len(points) - 0.4)
+    axes.set_xlim(0, max(left) * 1.04 or 1.0)
+    axes.set_ylim(-0.6, count - 0.4)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel(xlabel)
+
+
+def name_bars(axes, points, clocks=False):
+    axes.set_yticks(list(range(len(points)))[::-1])
+    axes.set_yticklabels([f"{shown(p)}, {ranks_text(p['ranks'])}{WALL[p['clock']] if clocks else ''}" for p in points])
+
+
+def plot_stack(points, parts, name, title, xlabel, clocks=False):
+    """`clocks`: the values are times."""
+    parts = visible(parts)
+    if not points or not parts:
+        return
+    figure, axes = pyplot.subplots(figsize=(7.2, 1.5 + 0.31 * len(points)))
+    draw_stack(axes, len(points), parts, xlabel)
+    name_bars(axes, points, clocks)
     axes.set_title(title)
     legend_beside(axes, len(parts))
     save(figure, name)
@@ -198,10 +216,20 @@ def plot_phases(points, title):
 
 
 def plot_memory(points, title):
-    together = max(sum(v for v in (number(p["memory:" + tag]) for tag in MEMORY) if known(v)) for p in points)
-    unit, factor = scaled(together, ["B", "KiB", "MiB", "GiB", "TiB"], 1024.0)
-    plot_stack(points, {tag: [number(p["memory:" + tag]) / factor for p in points] for tag in MEMORY}, "5_memory",
-               f"{title}: memory of a rank", f"peaks of each kind, of the rank with the most [{unit}]")
+    """What a step holds, and beside it the buffers, whose peak may be a save's and then has nothing to do with the layout."""
+    figure, (step, beside) = pyplot.subplots(1, 2, figsize=(9.6, 1.7 + 0.31 * len(points)), sharey=True,
+                                             gridspec_kw={"width_ratios": [2.2, 1], "wspace": 0.08})
+    for axes, tags, label, colours in ((step, MEMORY[:-1], "what a step holds", COLOURS), (beside, MEMORY[-1:], "buffers", COLOURS[4:])):
+        values = {tag: [number(p["memory:" + tag]) for p in points] for tag in tags}
+        values = {tag: [v if known(v) else 0.0 for v in each] for tag, each in values.items()}
+        unit, factor = scaled(max(sum(each) for each in zip(*values.values())), ["B", "KiB", "MiB", "GiB", "TiB"], 1024.0)
+        draw_stack(axes, len(points), {tag: [v / factor for v in each] for tag, each in values.items()}, f"{label} [{unit}]", colours)
+    name_bars(step, points)
+    beside.tick_params(axis="y", length=0)
+    step.set_title(f"{title}: memory of a rank, peaks of each kind, of the rank with the most", loc="left")
+    handles = step.get_legend_handles_labels()[0] + beside.get_legend_handles_labels()[0]
+    legend_beside(beside, len(MEMORY), handles=handles)
+    save(figure, "5_memory")
 
 
 def plot_bytes(points, title):
@@ -282,7 +310,7 @@ def plot_losses(losses, title):
         axes.set_ylabel("training loss")
         where = f", {ranks_text(counts[0])}" if len(counts) == 1 else ""
         axes.set_title(f"{title}: loss over {xlabel}{where}")
-        legend_beside(axes, len(handles), handles=handles)
+        legend_beside(axes, len(handles), handles=handles, title=f"{len(seeds)} seeds of each" if len(seeds) > 1 else None)
         save(figure, name)
 
 
@@ -299,7 +327,9 @@ except OSError as error:
 plots = folder / "plots"
 plots.mkdir(exist_ok=True)
 if all_points:
-    heading = study["name"] + (f", {study['scaling']} scaling" if study["kind"] == "scaling" else "")
+    heading = study["name"]
+    if study["kind"] == "scaling" and study["scaling"] not in heading:
+        heading += f", {study['scaling']} scaling"
     plot_scaling(all_points, heading)
     plot_phases(all_points, heading)
     plot_losses(all_losses, heading)
