@@ -195,6 +195,10 @@ newest_step() {
   echo $((10#${newest:-0}))
 }
 
+# Whether the program runs on this launch's ranks: it keeps rings of calls there. A launcher that is told something while it
+# still starts them ends.
+ranks_run() { [ -n "$(find "$folder" -maxdepth 4 -name 'rank_*.calls' -newer "$started" -print -quit 2> /dev/null)" ]; }
+
 # The launcher hands SIGUSR2 on to all ranks. Not SIGUSR1: scancel may have sent that to the ranks already, and a second
 # one of a kind means "at once". Ranks that do not listen yet find the stop file.
 tell_ranks() {
@@ -203,7 +207,7 @@ tell_ranks() {
   [ -n "$child" ] || return 0
   told=1
   : > "$folder/STOP"
-  kill -USR2 "$child" 2> /dev/null
+  if ranks_run; then kill -USR2 "$child" 2> /dev/null; fi
 }
 
 # SIGTERM (scancel, the time limit, preemption): Slurm sends it to the ranks too. Here it is only waited for them.
@@ -213,8 +217,9 @@ outlive() {
 }
 
 launch() {
-  local code
+  local code started=$again.started
   rm -f -- "$again"
+  : > "$started"
   trap tell_ranks USR1
   trap outlive TERM
   "${launcher[@]}" "$root/jobscripts/rank.sh" "$again" "$program" "$@" &
@@ -230,7 +235,7 @@ launch() {
   child=
   [ "$told" = 0 ] || rm -f -- "$folder/STOP"
   if [ -e "$again" ]; then status=75; fi
-  rm -f -- "$again"
+  rm -f -- "$again" "$started"
 }
 
 # part_of_study FOLDER RANKS DECK [key=value...]: what a study does on so many ranks, in a job of so many (the scripts that

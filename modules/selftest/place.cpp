@@ -86,7 +86,7 @@ void look_at_launch(const Launch& launch, Report& report) {
   }
 
   // 3. One library on all ranks.
-  const std::string library = launch.mpi_library();
+  const std::string& library = launch.mpi_library();
   const std::string other =
       gathered(world, launch.host(), library == broadcast_string(world, library) ? "" : "has " + library);
   if (other.empty()) {

@@ -243,7 +243,7 @@ grep -q 'the job died in it 3 times' "$work/log" || fail "a trial that dies is n
 #     a smaller trial leaves asleep hold up nobody.
 sed 's/name: bad, folder: bad, ranks: .*}}/name: hang, folder: hang, ranks: [1, 2]}/' "$work/bad.yaml" >"$work/hang.yaml"
 : >"$work/log"
-program=$faults FOURFOLD_FAULT="sleep rank=1 step=3 phase=backward seconds=1000" launch 3 study hang.yaml watchdog.step=2 watchdog.start=5
+program=$faults FOURFOLD_FAULT="sleep rank=1 step=3 phase=backward seconds=60" launch 3 study hang.yaml watchdog.step=2 watchdog.start=5
 code=$?
 [ "$code" = 1 ] || fail "a trial that hangs: exit code $code, wanted 1"
 grep -q '^rank 1 on .*, step 3, backward: holds up the run: ' "$work/log" || fail "a trial that hangs: nobody says so: $(tail -5 "$work/log")"

@@ -214,22 +214,30 @@ case_again() {
   [ "$(sort again.out)" = $'rank 0\nrank 1' ] || fail "again: $(cat again.out)"
 }
 
-# Signals that come before the program listens: not fatal, and what the script was told is not lost.
-case_early() {
+# early COMMAND: signals that come before the program listens, while it starts COMMAND. Not fatal, and what the script was told
+# is not lost: the run stops before its gate.
+early() {
   local job out
-  printf '#!/bin/sh\nif [ "$1" = train ]; then while [ ! -e go ]; do sleep 0.1; done; fi\nexec "%s" "$@"\n' "$faults" > slow_start
+  printf '#!/bin/sh\nif [ "$1" = %s ]; then : > waiting.$SLURM_PROCID; while [ ! -e go ]; do sleep 0.1; done; fi\nexec "%s" "$@"\n' "$1" "$faults" > slow_start
   chmod +x slow_start
   : > gate.12
   job=$(FOURFOLD_PROGRAM=$PWD/slow_start submit -N 1 --ntasks-per-node=2 -t 30 "$scripts/train.sbatch" small.yaml)
   out=fourfold-$job.out
-  wait_until $patience lines_with "$out" 'run folder run, step 0' 1 || fail "early: no start"
+  wait_until $patience test -e waiting.0 -a -e waiting.1 || fail "early, $1: no start"
   scancel --signal=USR1 "$job"
   scancel --batch --signal=USR1 "$job"
-  wait_until $patience test -e run/STOP || fail "early: the script got no signal"
+  # The script hands it on where the ranks train already; before that it waits for the end of what runs.
+  [ "$1" != train ] || wait_until $patience test -e run/STOP || fail "early, $1: the script got no signal"
   : > go
-  ended "$job" 75:0 "$out" early
-  has_step run 12 && fail "early: stopped only after step $(step_of run)"
-  [ ! -e run/STOP ] || fail "early: the stop file is left over"
+  wait_until 60 has_ended "$job" || open_gate 12
+  ended "$job" 75:0 "$out" "early, $1"
+  has_step run 12 && fail "early, $1: stopped only after step $(step_of run)"
+  [ ! -e run/STOP ] || fail "early, $1: the stop file is left over"
+}
+case_early() { early train; }
+case_earlier() {
+  export FOURFOLD_SELFTEST=1
+  early selftest
 }
 
 # A scaling study; one repeat is cancelled; the same command runs only that one again.
@@ -426,7 +434,7 @@ waiting_at() {
 }
 
 # Side by side: most of the time goes into waiting for Slurm.
-cases=(plain chain successor crash again early scaling study refused laptop limit)
+cases=(plain chain successor crash again early earlier scaling study refused laptop limit)
 [ "${FOURFOLD_FULL:-0}" != 1 ] || cases+=(node mpirun random)
 begin=$SECONDS
 running=()
