@@ -70,7 +70,7 @@ launch 4 small.yaml
 for axis in stage col expert; do has "^$axis 2 by messages +ok " "a deck"; done
 has '^other axes by messages +- +data, depth, row' "a deck"
 [ ! -e "$work/new/run" ] || fail "a deck: the folder that was made for it is left over"
-launch 4 small.yaml batch.global=7
+launch 4 small.yaml parallel.dense.col=3
 [ "$code" = 2 ] || fail "a bad deck: exit code $code"
 launch 2 nowhere.yaml
 [ "$code" = 2 ] || fail "no deck: exit code $code"
