@@ -24,6 +24,7 @@ Run convert_command(CLI::App& line);
 Run inspect_command(CLI::App& line);
 Run study_command(CLI::App& line);
 Run report_command(CLI::App& line);
+Run selftest_command(CLI::App& line);
 
 // The arguments that every command with a deck has: DECK and key.path=value.
 struct DeckArguments {

@@ -34,6 +34,8 @@ constexpr Command kCommands[] = {
     {"study", "the runs that a deck's study block asks for: scaling, strategies, sweeps; goes on where it was",
      study_command},
     {"report", "tables and plots of a study; no MPI", report_command},
+    {"selftest", "is this allocation fit to run? ranks, MPI, cores, devices, every axis, files; in seconds",
+     selftest_command},
 };
 
 int refuse(ExitCode code, const std::string& message) {

@@ -9,11 +9,12 @@
 #
 # Settings, most of them from machines/SITE/env.sh:
 #   FOURFOLD_PROGRAM          the program                        build/app/fourfold
-#   FOURFOLD_LAUNCHER         srun or mpirun                     srun in a job, else mpirun
+#   FOURFOLD_LAUNCHER         srun, mpirun or mpiexec            srun in a job, else mpirun
 #   FOURFOLD_MPI_TYPE         srun's --mpi                       what the program's MPI library needs
 #   FOURFOLD_RANKS_PER_NODE   unless sbatch --ntasks-per-node    one a core (OMP_NUM_THREADS cores, where that is set)
 #   FOURFOLD_LAUNCH_OPTIONS   more options for the launcher
 #   FOURFOLD_SHARE_CORES      1: several ranks on one core are meant (tests)
+#   FOURFOLD_SELFTEST         0: without `fourfold selftest`, which otherwise comes first
 
 program=${FOURFOLD_PROGRAM:-$root/build/app/fourfold}
 job=${SLURM_JOB_ID:-}
@@ -21,6 +22,7 @@ status=0
 child=
 interrupted=0
 told=0
+early=0
 
 say() { echo "$script: $*"; }
 
@@ -66,8 +68,8 @@ choose_launcher() {
       launcher=(srun "--mpi=$mpi_type" -N "$nodes" -n "$ranks" ${per_node:+"--ntasks-per-node=$per_node"}
         "--cpus-per-task=$threads" --cpu-bind=cores --kill-on-bad-exit=1)
       ;;
-    mpirun) launcher=(mpirun -n "$ranks") ;;
-    *) fail 3 "FOURFOLD_LAUNCHER is $kind" "export FOURFOLD_LAUNCHER=srun (or mpirun)" ;;
+    mpirun* | mpiexec*) launcher=("$kind" -n "$ranks") ;; # mpiexec.mpich too
+    *) fail 3 "FOURFOLD_LAUNCHER is $kind" "export FOURFOLD_LAUNCHER=srun (or mpirun, mpiexec)" ;;
   esac
   command -v "${launcher[0]}" > /dev/null ||
     fail 3 "no ${launcher[0]} here" ". jobscripts/machines/SITE/env.sh   (your site's), then sbatch again"
@@ -144,8 +146,24 @@ probe() {
   esac
 }
 
+# selftest ARGUMENTS...: the program's own look at what the job got, before anything is trained.
+selftest() {
+  local code
+  [ "${FOURFOLD_SELFTEST:-1}" = 1 ] || return 0
+  "${launcher[@]}" "$root/jobscripts/rank.sh" "$again" "$program" selftest "$@"
+  code=$?
+  case $code in
+    0) ;;
+    1 | 2 | 3 | 4) fail $code "this allocation is not fit to run: the lines with FAILED above" \
+      "what they say; FOURFOLD_SELFTEST=0 goes without the test" ;;
+    *) fail 3 "fourfold selftest was ended with exit code $code: $(explain $code)" \
+      "sbatch --exclude=$(uname -n) ...   (another node); FOURFOLD_SELFTEST=0 goes without the test" ;;
+  esac
+}
+
 prepare() {
   local resolved
+  trap 'early=1' USR1 # the ranks are told when they run
   [ $# -ge 1 ] || fail 2 "no deck" "sbatch -N 1 jobscripts/$script inputs/quickstart.yaml"
   [ -x "$program" ] || fail 3 "$program is no program" \
     "cmake --preset release && cmake --build --preset release   (in $root; or export FOURFOLD_PROGRAM=FILE)"
@@ -163,6 +181,7 @@ prepare() {
   mkdir -p "$folder" || fail 4 "cannot make the run folder $folder" "sbatch ... run.folder=FOLDER"
   again=$folder/again.${job:-$$}
   probe
+  selftest "$@"
   say "$(date '+%F %T')${job:+, job $job}${SLURM_RESTART_COUNT:+, restart $SLURM_RESTART_COUNT}: $ranks ranks on $nodes nodes," \
     "${launcher[0]}${mpi_type:+ with $mpi_type}, run folder $folder, step $(newest_step) of $steps"
 }
@@ -176,6 +195,10 @@ newest_step() {
   echo $((10#${newest:-0}))
 }
 
+# Whether the program runs on this launch's ranks: it keeps rings of calls there. A launcher that is told something while it
+# still starts them ends.
+ranks_run() { [ -n "$(find "$folder" -maxdepth 4 -name 'rank_*.calls' -newer "$started" -print -quit 2> /dev/null)" ]; }
+
 # The launcher hands SIGUSR2 on to all ranks. Not SIGUSR1: scancel may have sent that to the ranks already, and a second
 # one of a kind means "at once". Ranks that do not listen yet find the stop file.
 tell_ranks() {
@@ -184,7 +207,7 @@ tell_ranks() {
   [ -n "$child" ] || return 0
   told=1
   : > "$folder/STOP"
-  kill -USR2 "$child" 2> /dev/null
+  if ranks_run; then kill -USR2 "$child" 2> /dev/null; fi
 }
 
 # SIGTERM (scancel, the time limit, preemption): Slurm sends it to the ranks too. Here it is only waited for them.
@@ -194,12 +217,14 @@ outlive() {
 }
 
 launch() {
-  local code
+  local code started=$again.started
   rm -f -- "$again"
+  : > "$started"
   trap tell_ranks USR1
   trap outlive TERM
   "${launcher[@]}" "$root/jobscripts/rank.sh" "$again" "$program" "$@" &
   child=$!
+  [ "$early" = 0 ] || tell_ranks
   while :; do
     interrupted=0
     wait "$child"
@@ -210,7 +235,7 @@ launch() {
   child=
   [ "$told" = 0 ] || rm -f -- "$folder/STOP"
   if [ -e "$again" ]; then status=75; fi
-  rm -f -- "$again"
+  rm -f -- "$again" "$started"
 }
 
 # part_of_study FOLDER RANKS DECK [key=value...]: what a study does on so many ranks, in a job of so many (the scripts that
@@ -219,6 +244,7 @@ part_of_study() {
   local wanted=$2
   folder=$1
   shift 2
+  trap 'early=1' USR1
   [ -x "$program" ] || fail 3 "$program is no program" \
     "cmake --preset release && cmake --build --preset release   (in $root; or export FOURFOLD_PROGRAM=FILE)"
   count_ranks
@@ -228,6 +254,7 @@ part_of_study() {
   mkdir -p "$folder" || fail 4 "cannot make the study's folder $folder" "another study.folder"
   again=$folder/again.${job:-$$}
   probe
+  selftest --folder "$folder"
   launch study "$@" --only "ranks=$wanted"
   say "exit code $status: $(explain "$status")"
   if [ "$status" = 75 ] && scontrol requeue "$job" 2> /dev/null; then

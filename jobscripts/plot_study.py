@@ -32,6 +32,8 @@ PHASES = ["input", "forward", "backward", "gradient_sum", "norm", "update"]
 MEMORY = ["parameters", "gradients", "optimizer", "activations", "buffers"]
 MARKS = "osD^vP*X<>h"
 STYLES = [":", "--", "-.", "-", (0, (6, 1)), (0, (1, 3))]
+SAME = 1e-5  # relative: losses that lie on each other
+MOST_CURVES = 8
 WALL = {"wall": "", "virtual": " (virtual)", "oversubscribed": " (oversubscribed)"}
 
 matplotlib.rcParams.update({
@@ -125,7 +127,8 @@ def plot_scaling(points, title):
             axes.plot([int(p["ranks"]) for p in curve], values, color=COLOURS[index % len(COLOURS)],
                       marker=MARKS[index % len(MARKS)], markersize=5.5, linewidth=1.7,
                       linestyle="--" if clock == "virtual" else "-",
-                      markerfacecolor="white" if clock == "virtual" else None, label=curve_name + WALL[clock])
+                      markerfacecolor="white" if clock == "virtual" else None, label=curve_name + WALL[clock],
+                      clip_on=column == "speed_up", zorder=3)  # efficiencies near 0 lie on the axis
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_locator(ticker.FixedLocator(every))
         axes.xaxis.set_major_formatter(ticker.FormatStrFormatter("%d"))
@@ -133,6 +136,10 @@ def plot_scaling(points, title):
         axes.set_xlabel("ranks")
         if column == "speed_up":
             axes.set_yscale("log", base=2)
+            drawn = [number(p[column]) for curve in curves.values() for p in curve] + [max(every) / min(bases)]
+            if max(drawn) < 4 * min(drawn):  # powers of two alone would be two ticks
+                axes.yaxis.set_major_locator(ticker.LogLocator(base=2, subs=(1.0, 1.25, 1.5, 1.75)))
+            axes.yaxis.set_minor_locator(ticker.NullLocator())
             axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f"{v:.3g}"))
             axes.set_ylabel(f"speed-up against {' or '.join(map(ranks_text, map(str, sorted(bases))))}")
         else:
@@ -143,25 +150,45 @@ def plot_scaling(points, title):
         save(figure, name)
 
 
-def plot_stack(points, parts, name, title, xlabel, clocks=False):
-    """Horizontal bars, a bar a point; `parts`: label -> its values, one a point (nan: none). `clocks`: they are times."""
+def visible(parts):
+    """Parts with something in them; what nobody could see is drawn together. nan: nothing."""
     parts = {label: [v if known(v) else 0.0 for v in values] for label, values in parts.items()}
     parts = {label: values for label, values in parts.items() if any(values)}
+    longest = max((sum(values) for values in zip(*parts.values())), default=0.0)
+    thin = [label for label, values in parts.items() if max(values) < 0.004 * longest]
+    if len(thin) > 1:
+        together = [sum(values) for values in zip(*(parts[label] for label in thin))]
+        parts = {label: values for label, values in parts.items() if label not in thin}
+        parts["the rest:\n" + ",\n".join(label.removeprefix("waiting: ") for label in thin)] = together
+    return parts
+
+
+def draw_stack(axes, count, parts, xlabel, colours=COLOURS):
+    """Horizontal bars, a bar a point, the first on top; `parts`: label -> its values, one a point."""
+    left = [0.0] * count
+    for index, (label, values) in enumerate(parts.items()):
+        axes.barh(list(range(count))[::-1], values, left=left, height=0.72, color=colours[index % len(colours)], label=label,
+                  edgecolor="white", linewidth=0.6)
+        left = [a + b for a, b in zip(left, values)]
+    axes.set_xlim(0, max(left) * 1.04 or 1.0)
+    axes.set_ylim(-0.6, count - 0.4)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel(xlabel)
+
+
+def name_bars(axes, points, clocks=False):
+    axes.set_yticks(list(range(len(points)))[::-1])
+    axes.set_yticklabels([f"{shown(p)}, {ranks_text(p['ranks'])}{WALL[p['clock']] if clocks else ''}" for p in points])
+
+
+def plot_stack(points, parts, name, title, xlabel, clocks=False):
+    """`clocks`: the values are times."""
+    parts = visible(parts)
     if not points or not parts:
         return
     figure, axes = pyplot.subplots(figsize=(7.2, 1.5 + 0.31 * len(points)))
-    places = list(range(len(points)))[::-1]
-    left = [0.0] * len(points)
-    for index, (label, values) in enumerate(parts.items()):
-        axes.barh(places, values, left=left, height=0.72, color=COLOURS[index % len(COLOURS)], label=label,
-                  edgecolor="white", linewidth=0.6)
-        left = [a + b for a, b in zip(left, values)]
-    axes.set_yticks(places)
-    axes.set_yticklabels([f"{shown(p)}, {ranks_text(p['ranks'])}{WALL[p['clock']] if clocks else ''}" for p in points])
-    axes.set_xlim(0, max(left) * 1.04)
-    axes.set_ylim(-0.6, len(points) - 0.4)
-    axes.grid(axis="y", visible=False)
-    axes.set_xlabel(xlabel)
+    draw_stack(axes, len(points), parts, xlabel)
+    name_bars(axes, points, clocks)
     axes.set_title(title)
     legend_beside(axes, len(parts))
     save(figure, name)
@@ -189,10 +216,20 @@ def plot_phases(points, title):
 
 
 def plot_memory(points, title):
-    together = max(sum(v for v in (number(p["memory:" + tag]) for tag in MEMORY) if known(v)) for p in points)
-    unit, factor = scaled(together, ["B", "KiB", "MiB", "GiB", "TiB"], 1024.0)
-    plot_stack(points, {tag: [number(p["memory:" + tag]) / factor for p in points] for tag in MEMORY}, "5_memory",
-               f"{title}: memory of a rank", f"peaks of each kind, of the rank with the most [{unit}]")
+    """What a step holds, and beside it the buffers, whose peak may be a save's and then has nothing to do with the layout."""
+    figure, (step, beside) = pyplot.subplots(1, 2, figsize=(9.6, 1.7 + 0.31 * len(points)), sharey=True,
+                                             gridspec_kw={"width_ratios": [2.2, 1], "wspace": 0.08})
+    for axes, tags, label, colours in ((step, MEMORY[:-1], "what a step holds", COLOURS), (beside, MEMORY[-1:], "buffers", COLOURS[4:])):
+        values = {tag: [number(p["memory:" + tag]) for p in points] for tag in tags}
+        values = {tag: [v if known(v) else 0.0 for v in each] for tag, each in values.items()}
+        unit, factor = scaled(max(sum(each) for each in zip(*values.values())), ["B", "KiB", "MiB", "GiB", "TiB"], 1024.0)
+        draw_stack(axes, len(points), {tag: [v / factor for v in each] for tag, each in values.items()}, f"{label} [{unit}]", colours)
+    name_bars(step, points)
+    beside.tick_params(axis="y", length=0)
+    step.set_title(f"{title}: memory of a rank, peaks of each kind, of the rank with the most", loc="left")
+    handles = step.get_legend_handles_labels()[0] + beside.get_legend_handles_labels()[0]
+    legend_beside(beside, len(MEMORY), handles=handles)
+    save(figure, "5_memory")
 
 
 def plot_bytes(points, title):
@@ -206,6 +243,13 @@ def plot_bytes(points, title):
                f"{title}: communication by axis", f"bytes of a step, all ranks together [{unit}]")
 
 
+def difference(curve, other):
+    """The largest relative difference of two runs' losses; infinite where they made other steps."""
+    if curve["steps"] != other["steps"]:
+        return float("inf")
+    return max((abs(a - b) / max(abs(b), 1e-300) for a, b in zip(curve["losses"], other["losses"])), default=0.0)
+
+
 def plot_losses(losses, title):
     runs = {}
     for line in losses:
@@ -215,22 +259,31 @@ def plot_losses(losses, title):
                "times": [number(x["time"]) for x in run]} for run in runs.values()]
     if not curves:
         return
-    # Runs with the same losses lie on each other: one line, and how many there are.
+    # Runs with the same losses, or nearly so, lie on each other: one line, and how many there are.
     seeds = {curve["seed"] for curve in curves}
-    same = {}
+    lines_drawn = []  # (curve, how many others, the largest relative difference of one of them)
     for curve in curves:
-        same.setdefault((tuple(curve["steps"]), tuple(curve["losses"])), []).append(
-            f"{curve['name']}, {ranks_text(curve['ranks'])}" + (f", seed {curve['seed']}" if len(seeds) > 1 else ""))
+        for drawn in lines_drawn:
+            apart = difference(curve, drawn[0])
+            if apart <= SAME:
+                drawn[1] += 1
+                drawn[2] = max(drawn[2], apart)
+                break
+        else:
+            lines_drawn.append([curve, 0, 0.0])
     figure, axes = pyplot.subplots(figsize=(6.4, 4.2))
-    for index, ((steps, values), labels) in enumerate(same.items()):
-        others = f" and {len(labels) - 1} other{'s' if len(labels) > 2 else ''}: equal" if len(labels) > 1 else ""
-        axes.plot(steps, values, color=COLOURS[index % len(COLOURS)], label=labels[0] + others,
-                  linestyle="-" if index < len(COLOURS) else "--", marker="." if len(steps) <= 30 else None, linewidth=1.5)
+    for index, (curve, others, apart) in enumerate(lines_drawn):
+        label = f"{curve['name']}, {ranks_text(curve['ranks'])}" + (f", seed {curve['seed']}" if len(seeds) > 1 else "")
+        if others:
+            label += f"\nand {others} other{'s' if others > 1 else ''}, " + (f"within {apart:.0e}" if apart else "equal to the bit")
+        axes.plot(curve["steps"], curve["losses"], color=COLOURS[index % len(COLOURS)], label=label,
+                  linestyle="-" if index < len(COLOURS) else "--", marker="." if len(curve["steps"]) <= 30 else None,
+                  linewidth=1.5)
     axes.set_xlabel("step")
     axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     axes.set_ylabel("training loss")
     axes.set_title(f"{title}: loss over steps")
-    legend_beside(axes, len(same))
+    legend_beside(axes, len(lines_drawn))
     save(figure, "4_loss_steps")
     for kind, name, xlabel in (("wall", "4_loss_time", "time of steps"),
                                ("virtual", "4_loss_time_virtual", "virtual time of steps")):
@@ -240,11 +293,14 @@ def plot_losses(losses, title):
         unit, factor = seconds_unit(max(curve["times"][-1] for curve in chosen))
         names = list(dict.fromkeys(curve["name"] for curve in chosen))
         counts = sorted({curve["ranks"] for curve in chosen}, key=int)
+        if len(chosen) > MOST_CURVES and len(counts) > 1:  # too many to tell apart
+            counts = counts[-1:]
+            chosen = [curve for curve in chosen if curve["ranks"] == counts[0]]
         figure, axes = pyplot.subplots(figsize=(6.4, 4.2))
         for curve in chosen:
             axes.plot([t / factor for t in curve["times"]], curve["losses"], linewidth=1.5,
                       color=COLOURS[names.index(curve["name"]) % len(COLOURS)],
-                      linestyle=STYLES[counts.index(curve["ranks"]) % len(STYLES)])
+                      linestyle=STYLES[counts.index(curve["ranks"]) % len(STYLES)] if len(counts) > 1 else "-")
         handles = [lines.Line2D([], [], color=COLOURS[i % len(COLOURS)], label=n) for i, n in enumerate(names)]
         if len(counts) > 1:
             handles += [lines.Line2D([], [], color="#555555", linestyle=STYLES[i % len(STYLES)], label=ranks_text(c))
@@ -252,8 +308,9 @@ def plot_losses(losses, title):
         axes.set_xlim(left=0)
         axes.set_xlabel(f"{xlabel} [{unit}]")
         axes.set_ylabel("training loss")
-        axes.set_title(f"{title}: loss over {xlabel}")
-        legend_beside(axes, len(handles), handles=handles)
+        where = f", {ranks_text(counts[0])}" if len(counts) == 1 else ""
+        axes.set_title(f"{title}: loss over {xlabel}{where}")
+        legend_beside(axes, len(handles), handles=handles, title=f"{len(seeds)} seeds of each" if len(seeds) > 1 else None)
         save(figure, name)
 
 
@@ -270,7 +327,9 @@ except OSError as error:
 plots = folder / "plots"
 plots.mkdir(exist_ok=True)
 if all_points:
-    heading = study["name"] + (f", {study['scaling']} scaling" if study["kind"] == "scaling" else "")
+    heading = study["name"]
+    if study["kind"] == "scaling" and study["scaling"] not in heading:
+        heading += f", {study['scaling']} scaling"
     plot_scaling(all_points, heading)
     plot_phases(all_points, heading)
     plot_losses(all_losses, heading)

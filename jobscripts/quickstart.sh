@@ -38,9 +38,9 @@ sets=(build)
 [ ${#files[@]} -gt 0 ] || sets+=(corpus)
 step install bash tests/install_packages.sh "${sets[@]}"
 options=()
-[ -e $build/CMakeCache.txt ] || options=(-DFOURFOLD_TESTS=OFF) # tests/run.sh turns them on
+[ -e "$build/CMakeCache.txt" ] || options=(-DFOURFOLD_TESTS=OFF) # tests/run.sh turns them on
 step configure cmake --preset release ${options[@]+"${options[@]}"}
-step build cmake --build $build --parallel "$cores" --target fourfold
+step build cmake --build "$build" --parallel "$cores" --target fourfold
 built=$SECONDS
 
 # 2. Corpus. A run on another text cannot go on: it is kept under another name.

@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2034
-# Sourced by tests/run.sh and jobscripts/quickstart.sh, from the top folder: named steps with logs, and Open MPI's
+# Sourced by tests/run.sh, tests/mpich.sh and jobscripts/quickstart.sh, from the top folder: named steps with logs, and Open MPI's
 # settings for a single machine.
 
-build=build
+build=${build:-build}
 logs=$build/logs
 cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2> /dev/null || echo 1)
 mkdir -p "$logs" || exit 1

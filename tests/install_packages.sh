@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian or Ubuntu packages that Fourfold needs and this machine lacks.
 #
-#   bash tests/install_packages.sh [SET...]     sets: build, corpus, test, ci, slurm; default: build test
+#   bash tests/install_packages.sh [SET...]     sets: build, corpus, test, ci, slurm, mpich; default: build test
 #
 # Does nothing, and needs neither network nor root, when all are there. Where there is no dpkg (clusters: modules, Spack)
 # it says so and leaves the rest to CMake. Exit codes: 0 all there, 1 an installation failed, 2 wrong call.
@@ -14,6 +14,7 @@ corpus=(dict-gcide gzip xz-utils)
 test=(libgtest-dev python3 python3-numpy git ccache)
 ci=(clang-format clang-tidy git shellcheck)
 slurm=(slurmctld slurmd slurm-client munge libpmix-dev) # libpmix-dev: Slurm opens libpmix.so by that name
+mpich=(mpich libmpich-dev libhdf5-mpich-dev)            # beside Open MPI, which keeps the names mpicc and mpirun
 
 say() { printf 'install_packages.sh: %s\n' "$*"; }
 fail() {
@@ -30,7 +31,8 @@ for set in "$@"; do
     test) wanted+=("${test[@]}") ;;
     ci) wanted+=("${ci[@]}") ;;
     slurm) wanted+=("${slurm[@]}") ;;
-    *) fail 2 "unknown set '$set'; sets: build, corpus, test, ci, slurm" ;;
+    mpich) wanted+=("${mpich[@]}") ;;
+    *) fail 2 "unknown set '$set'; sets: build, corpus, test, ci, slurm, mpich" ;;
   esac
 done
 

@@ -2,7 +2,8 @@
 # Installs what is missing, configures, builds, and runs the tests through CTest.
 #
 #   bash tests/run.sh                  long lists are sampled, with a printed seed (FOURFOLD_SEED=N repeats one)
-#   bash tests/run.sh --full [LABEL]   every number that the issues name; LABEL (issue2, ...) restricts to one issue
+#   bash tests/run.sh --full [LABEL]   every number that the issues name; LABEL (issue2, ...) restricts to one issue;
+#                                      all of them and issue9: everything against MPICH too (tests/mpich.sh)
 #
 # The build folder build/ is kept and reused; each step's output is in build/logs/. With CI=true or FOURFOLD_WERROR=ON
 # warnings are errors. MPIEXEC names another launcher than mpirun.
@@ -67,6 +68,11 @@ ctest --test-dir "$build" --parallel "$cores" --output-on-failure --no-tests=err
 status=${PIPESTATUS[0]}
 echo "   tests: $(minutes $((SECONDS - start)))"
 
+mpich=0
+case $full$label in
+  1 | 1issue9) bash tests/mpich.sh --full || mpich=1 ;;
+esac
+
 # What this machine cannot show.
 if ! sed -n '/NOT BUILT, NOT TESTED/{s/^-- //p;q1}' "$logs/configure.log"; then
   : # said: nothing for GPUs was built
@@ -74,7 +80,7 @@ elif ! nvidia-smi -L 2> /dev/null | grep -q GPU; then
   echo "NOT TESTED: no GPU on this machine; cuBLASLt products and NCCL collectives were compiled, their errors tested"
 fi
 
-[ "$full" = 1 ] || echo "NOT TESTED here: the job scripts under a real Slurm; bash tests/run.sh --full slurm does that"
+[ "$full" = 1 ] || echo "NOT TESTED here: the job scripts under a real Slurm (.ci/run, bash tests/run.sh --full slurm), another MPI (bash tests/mpich.sh)"
 
 # "97% tests passed, 1 tests failed out of 33"
 summary=$(grep -E '^[0-9]+% tests passed, [0-9]+ tests? failed out of [0-9]+' "$log" | tail -n 1)
@@ -85,6 +91,7 @@ if [ -z "$summary" ]; then
   exit 1
 fi
 if [ "$status" -ne 0 ]; then echo "tests/run.sh: tests failed; the whole log: $log" >&2; fi
+if [ "$mpich" -ne 0 ]; then echo "tests/run.sh: with MPICH tests failed (above)" >&2; fi
 echo "$((total - failed)) passed, $failed failed"
 echo "tests/run.sh: $(minutes $SECONDS) in all"
-[ "$status" -eq 0 ]
+[ "$status" -eq 0 ] && [ "$mpich" -eq 0 ]

@@ -81,22 +81,29 @@ CpuPlace cpu_place(const std::string& host, int threads) {
   return place;
 }
 
-void check_cores(const Launch& launch, int threads) {
-  const char* meant = std::getenv("FOURFOLD_SHARE_CORES");
-  const CpuPlace mine = cpu_place(launch.host(), threads);
+std::vector<CpuPlace> gather_places(const Communicator& world, const CpuPlace& mine) {
   std::ostringstream text;
   text << mine.host << ' ' << mine.offered << ' ' << mine.threads;
   for (const int core : mine.cores) text << ' ' << core;
-  const std::vector<std::string> all = gather_strings(launch.world(), text.str());
   std::vector<CpuPlace> places;
-  for (const std::string& line : all) {
+  for (const std::string& line : gather_strings(world, text.str())) {
     std::istringstream words(line);
     CpuPlace& place = places.emplace_back();
     words >> place.host >> place.offered >> place.threads;
     for (int core = 0; words >> core;) place.cores.push_back(core);
   }
+  return places;
+}
+
+bool sharing_cores_is_meant() {
+  const char* meant = std::getenv("FOURFOLD_SHARE_CORES");
+  return meant != nullptr && std::string_view(meant) == "1";
+}
+
+void check_cores(const Launch& launch, int threads) {
+  const std::vector<CpuPlace> places = gather_places(launch.world(), cpu_place(launch.host(), threads));
   const std::string fault = broadcast_string(launch.world(), shared_cores(places));
-  if (!fault.empty() && (meant == nullptr || std::string_view(meant) != "1")) fail_all(ExitCode::launch, fault);
+  if (!fault.empty() && !sharing_cores_is_meant()) fail_all(ExitCode::launch, fault);
 }
 
 }  // namespace fourfold

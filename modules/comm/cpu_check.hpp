@@ -22,6 +22,12 @@ std::string shared_cores(const std::vector<CpuPlace>& places);
 // This process's, now.
 CpuPlace cpu_place(const std::string& host, int threads);
 
+// Collective. The places of all ranks, in rank order, on rank 0; nothing on the others.
+std::vector<CpuPlace> gather_places(const Communicator& world, const CpuPlace& mine);
+
+// FOURFOLD_SHARE_CORES=1 in the environment.
+bool sharing_cores_is_meant();
+
 // Collective. Errors: Error of all ranks (launch). FOURFOLD_SHARE_CORES=1 in the environment: sharing is meant.
 void check_cores(const Launch& launch, int threads);
 

@@ -276,31 +276,37 @@ void Launch::emulate(const Machine& machine) const {
   state_->channels.reset();
 }
 
-std::string Launch::watch(const WatchOptions& options) const {
+std::string Launch::watch(const WatchOptions& options, const Communicator& group) const {
+  FOURFOLD_ASSERT(group.world_rank_of(group.size() - 1) == group.size() - 1, "the world's first ranks, in their order");
   std::string problem;
-  if (world_->rank() == 0) {
+  if (group.rank() == 0) {
     std::error_code error;
     std::filesystem::create_directories(options.folder, error);
     if (!error) std::filesystem::remove(Watchdog::report_path(options.folder), error);
     if (error) problem = options.folder + ": " + error.message();
   }
-  problem = broadcast_string(*world_, problem);
+  problem = broadcast_string(group, problem);
   if (!problem.empty()) return problem;
   try {
-    watchdog_ = std::make_unique<Watchdog>(options, world_->rank(), world_->size(), host_);
+    watchdog_ = std::make_unique<Watchdog>(options, group.rank(), group.size(), host_);
   } catch (const Error& error) {
     problem = error.what();
   }
-  const std::vector<std::string> problems = gather_strings(*world_, problem);
+  const std::vector<std::string> problems = gather_strings(group, problem);
   for (const std::string& each : problems) problem = problem.empty() ? each : problem;
-  problem = broadcast_string(*world_, problem);
+  problem = broadcast_string(group, problem);
   if (!problem.empty()) {
     watchdog_.reset();
     return problem;
   }
   state_->ring = &watchdog_->ring();
-  state_->ring->join(world_->id_, world_->name(), world_->size());
+  state_->ring->join(group.id_, group.name(), group.size());
   return {};
+}
+
+void Launch::end_watch() const {
+  state_->ring = nullptr;
+  watchdog_.reset();
 }
 
 void Launch::check_calls() const {

@@ -59,7 +59,11 @@ class Launch {
   void emulate(const Machine& machine) const;
   // From now on a rank's operations leave their places in a ring, and a thread ends the job when nothing moves
   // (watchdog.hpp). All ranks. Returns why there is none, on all ranks the same: the folder cannot be written.
-  std::string watch(const WatchOptions& options) const;
+  std::string watch(const WatchOptions& options) const { return watch(options, *world_); }
+  // The same for a group of the world's first ranks, by these alone; the others may sleep.
+  std::string watch(const WatchOptions& options, const Communicator& group) const;
+  // No more: the group's ranks, with no operation under way.
+  void end_watch() const;
   // From now on the members of a group compare what they are about to do before each of its collectives (operation,
   // counts, type, in which the odd ones are named). All ranks. Costs a small gather each.
   void check_calls() const;

@@ -1,5 +1,7 @@
 #include "h5/check.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 
 namespace fourfold::h5 {
@@ -8,10 +10,12 @@ namespace {
 
 herr_t add_line(unsigned, const H5E_error2_t* error, void* text) {
   auto& lines = *static_cast<std::string*>(text);
+  std::string line = error->func_name != nullptr ? error->func_name : "?";
+  line += ": ";
+  line += error->desc != nullptr ? error->desc : "?";
+  std::replace(line.begin(), line.end(), '\n', ' ');  // MPICH's reasons have several lines
   if (!lines.empty()) lines += "; ";
-  lines += error->func_name != nullptr ? error->func_name : "?";
-  lines += ": ";
-  lines += error->desc != nullptr ? error->desc : "?";
+  lines += line;
   return 0;
 }
 

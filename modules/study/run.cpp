@@ -25,6 +25,7 @@
 #include "study/measure.hpp"
 #include "study/session.hpp"
 #include "train/pipeline.hpp"
+#include "train/watch_limits.hpp"
 #include "train/watched.hpp"
 #include "trials/table_file.hpp"
 
@@ -191,6 +192,12 @@ class Runner {
     emulate(deck);
     const bool emulated = world_.clock().emulates();
     const Communicator group(emulated ? world_ : real_, first_ranks(trial.ranks), "world");
+    // What holds up a trial is said, and the next launch makes it again.
+    const std::string unwatched =
+        job_.launch.watch({deck.run.folder + "/ranks",
+                           [limits = deck.watchdog](std::string_view phase) { return limit_of(limits, phase); }},
+                          group);
+    if (!unwatched.empty()) log_warn("no watchdog: " + unwatched);
     StepWatch watch(group);
     set_log_rank(-1);  // a line a trial is enough: the run's own figures are in its folder
     ExitCode code = ExitCode::error;
@@ -205,6 +212,7 @@ class Runner {
       if (operations_abandoned()) throw;  // the trials behind it are made by the next launch
     }
     set_log_rank(world_.rank());
+    job_.launch.end_watch();
     if (!problem.empty()) return false;
     conclude(index, code, deck, group, watch.report(pool.ledger()));
     return code == ExitCode::again;

@@ -31,6 +31,7 @@
 #include "train/replica_check.hpp"
 #include "train/restart.hpp"
 #include "train/saved_tensors.hpp"
+#include "train/slow_ranks.hpp"
 #include "train/stop_request.hpp"
 #include "train/traffic.hpp"
 #include "train/trainer.hpp"
@@ -213,6 +214,7 @@ class Session {
   void log(const StepReport& report) {
     ++steps_here_;
     tokens_here_ += report.tokens;
+    all_step_seconds_ += report.seconds;
     if (steps_here_ > kWarmUpSteps) {
       tokens_ += report.tokens;
       step_seconds_ += report.seconds;
@@ -335,6 +337,7 @@ class Session {
     all_reduce_max<double>(world_, peaks, Phase::control);
     const TrafficReport traffic = traffic_report(world_);
     const PhaseReport phases = phase_report(world_, trace_);
+    const SlowRanks slow = slow_ranks(world_, all_step_seconds_, steps_here_);
     auto hardware = static_cast<double>(hardware_flops_);
     all_reduce_sum<double>(world_, {&hardware, 1}, Summation::fast, Phase::control);
     if (!first_rank()) return;
@@ -361,6 +364,16 @@ class Session {
                           format_count(peaks[static_cast<std::size_t>(tag)]));
     }
     log_info(fmt::format("{} together at most {}B", text, format_count(peaks.back())));
+    const MemoryPerRank reckoned = memory_per_rank(deck_, plan_pipeline(deck_));
+    log_info(fmt::format("  reckoned before: parameters {}B, gradients {}B, optimizer {}B, activations {}B",
+                         format_count(static_cast<double>(reckoned.parameters)),
+                         format_count(static_cast<double>(reckoned.gradients)),
+                         format_count(static_cast<double>(reckoned.optimizer)),
+                         format_count(static_cast<double>(reckoned.activations))));
+    if (world_.size() > 1 && steps_here_ > 0) {
+      log_info(slow_ranks_text(slow));
+      metrics_->write(step(), slow);
+    }
     if (world_.size() > 1) {
       log_info("communication of all ranks in this session, by axis; exposed: a rank's mean\n" +
                traffic_table(traffic));
@@ -404,7 +417,7 @@ class Session {
   std::int64_t steps_here_ = 0, tokens_here_ = 0;  // of this session
   std::int64_t tokens_ = 0;                        // the same after the warm-up
   std::int64_t hardware_flops_ = 0;                // of this rank's products in this session's steps
-  double step_seconds_ = 0;
+  double step_seconds_ = 0, all_step_seconds_ = 0;
 };
 
 }  // namespace

@@ -128,6 +128,19 @@ void Metrics::write(std::int64_t step, const TrafficReport& report) {
   put(line.dump());
 }
 
+void Metrics::write(std::int64_t step, const SlowRanks& report) {
+  put(Json{{"event", "ranks"},
+           {"step", step},
+           {"computing_least", report.least},
+           {"computing_median", report.median},
+           {"computing_largest", report.largest},
+           {"slowest", report.slowest},
+           {"host", report.host},
+           {"waiting_median", report.waiting_median},
+           {"waiting_largest", report.waiting_largest}}
+          .dump());
+}
+
 void Metrics::write(std::int64_t step, const PhaseReport& report) {
   Json line{{"event", "phases"}, {"step", step}, {"seconds", report.whole}};
   for (int i = 0; i < kWorkPhases; ++i) {

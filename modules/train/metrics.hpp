@@ -18,6 +18,9 @@
 //   what they repeat and what backward computes again included
 //   {"event":"phases","step":50,"seconds":..,"mean":{"start":..,"input":..,"forward":..},"largest":{..}}   at its end
 //   too
+//   {"event":"ranks","step":50,"computing_least":..,"computing_median":..,"computing_largest":..,"slowest":3,"host":"..",
+//   "waiting_median":..,"waiting_largest":..}   at its end, of several ranks: seconds of a step, and who computes
+//   longest
 #pragma once
 
 #include <cstdint>
@@ -30,6 +33,7 @@
 #include "train/calibrate.hpp"
 #include "train/evaluate.hpp"
 #include "train/phases.hpp"
+#include "train/slow_ranks.hpp"
 #include "train/traffic.hpp"
 #include "train/trainer.hpp"
 
@@ -49,6 +53,7 @@ class Metrics {
   void write(std::int64_t step, const checkpoint::SaveReport& report);
   void write(std::int64_t step, const TrafficReport& report);
   void write(std::int64_t step, const PhaseReport& report);
+  void write(std::int64_t step, const SlowRanks& report);
   void write_flops(std::int64_t step, double model_per_token, double computed_per_token);
 
   // Whether the file held an evaluation of this step when it was opened.

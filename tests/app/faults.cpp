@@ -7,6 +7,7 @@
 // At the N-th (from 0) entry of the phase, sum or write of the step, on the rank (none given: on whichever comes).
 //   kill throw bad_alloc exit0 quick_exit0 segv usr1 term sleep    on entering the phase
 //   skip shorten swap inf                                          a sum over ranks, in the phase; inf: from S to S2
+//   gate                                                           no fault: a step waits for gate.STEP to go
 //   log                                                            no fault: "log rank R: fsync PATH" to standard error
 //   short_write slow_write enospc flip kill_write kill_rename      on the step's checkpoint file
 #include <fcntl.h>
@@ -142,6 +143,10 @@ void set_progress(std::int64_t step, const char* phase) {
   own_step = step;
   own_phase = phase;
   real_set_progress(step, phase);
+  if (is("gate") && own_rank == 0 && own_phase == "forward") {
+    const std::string gate = "gate." + std::to_string(step);
+    while (access(gate.c_str(), F_OK) == 0) sleep_for(0.02);
+  }
   if (!of_sums() && in_phase() && due("phase")) enter();
 }
 

@@ -5,6 +5,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
 ranks=3
+options=()
+if "$launcher" --version 2>&1 | grep -q "Open MPI\|OpenRTE"; then options=(-q --oversubscribe --bind-to none); fi
 
 fail() {
   echo "FAILED: $*"
@@ -29,12 +31,12 @@ DECK
 launch() {
   local n=$1
   shift
-  (cd "$work" && exec "$launcher" -q --oversubscribe --bind-to none -n "$n" "$fourfold" "$@" >>log 2>&1 </dev/null)
+  (cd "$work" && exec "$launcher" "${options[@]+"${options[@]}"}" -n "$n" "$fourfold" "$@" >>log 2>&1 </dev/null)
 }
 
 # start ARGUMENTS...: the same in the background on $ranks ranks; its process id in $job.
 start() {
-  (cd "$work" && exec "$launcher" -q --oversubscribe --bind-to none -n "$ranks" "$fourfold" "$@" >>log 2>&1 </dev/null) &
+  (cd "$work" && exec "$launcher" "${options[@]+"${options[@]}"}" -n "$ranks" "$fourfold" "$@" >>log 2>&1 </dev/null) &
   job=$!
 }
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# study_command.sh FOURFOLD LAUNCHER: a study killed at random moments ends with the table of an unbroken one but for
-# times; strategies have the same losses, bit for bit, and the memory of their formulas; failures are listed; parts in
-# files of their own are one study; stops; reports.
+# study_command.sh FOURFOLD FOURFOLD_FAULTS LAUNCHER: a study killed at random moments ends with the table of an unbroken one but for
+# times; all strategies have the same losses, bit for bit on dyadic decks, and the memory of their formulas; failures are listed; a trial that
+# hangs is ended by its watchdog; parts in files of their own are one study; stops; reports, whose every figure is a row's (P74).
 set -u
-fourfold=$1 launcher=$2
+fourfold=$1 faults=$2 launcher=$3
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
@@ -24,13 +25,13 @@ if "$launcher" --version 2>&1 | grep -q "Open MPI\|OpenRTE"; then options=(-q --
 launch() {
   local n=$1
   shift
-  (cd "$work" && exec "$launcher" "${options[@]+"${options[@]}"}" -n "$n" "$fourfold" "$@" >>log 2>&1 </dev/null)
+  (cd "$work" && exec "$launcher" "${options[@]+"${options[@]}"}" -n "$n" "${program:-$fourfold}" "$@" >>log 2>&1 </dev/null)
 }
 
 # Kinds of layout of one global batch; momentum, so that there is an optimizer's state. Psi = 2 x 6 x 32 x 64 = 24,576.
 cat >"$work/study.yaml" <<'DECK'
 study:      {name: s, folder: s, kind: strategies, ranks: [1, 2, 4], target_loss: 12,
-             strategies: [ddp, zero1, fsdp, megatron-1d, axonn-3d, gpipe, 1f1b]}
+             strategies: [ddp, zero1, fsdp, hsdp, megatron-1d, axonn-3d, gpipe, 1f1b, zero-bubble, ptd]}
 run:        {steps: 12, seed: 7}
 model:      {kind: residual, layers: 6, hidden: 32, ffn: {hidden: 64}, activation: relu, bias_terms: false,
              loss: squared_error, init: {kind: dyadic, nonzeros: 1}}
@@ -59,7 +60,7 @@ launch 4 study study.yaml || fail "the unbroken study: exit code $?: $(tail -5 "
 whole=$(awk -v a="$begin" -v b="$(date +%s.%N)" 'BEGIN {printf "%.3f", b - a}')
 launch 1 report s --no-plots || fail "report: exit code $?: $(tail -5 "$work/log")"
 columns s >"$work/unbroken"
-[ "$(wc -l <"$work/unbroken")" = 22 ] || fail "not 21 rows: $(cat "$work/unbroken")"
+[ "$(wc -l <"$work/unbroken")" = 31 ] || fail "not 30 rows: $(cat "$work/unbroken")"
 
 # 2. All strategies have the same losses, bit for bit, and the bytes of the formulas for momentum in fp64: 8 bytes each of
 #    values, gradients, momentum a parameter, divided as each strategy says.
@@ -82,8 +83,10 @@ for row in rows:
     n = int(row["ranks"])
     whole = {"ddp", "zero1"}
     values = 8 * psi if row["strategy"] in whole else 8 * psi // n
+    if row["strategy"] == "hsdp":  # data x depth as even as can be: at most halves here
+        values = 8 * psi // min(n, 2)
     # Six blocks do not divide by four stages: the largest holds two of them.
-    if row["strategy"] in ("gpipe", "1f1b") and n == 4:
+    if row["strategy"] in ("gpipe", "1f1b", "zero-bubble") and n == 4:
         values = 8 * psi * 2 // 6
     optimizer = values // n if row["strategy"] == "zero1" else values
     # The sharded update's second copy of nothing: values and gradients stay whole.
@@ -94,6 +97,53 @@ for row in rows:
             print(row["strategy"], n, tag, "measured, predicted", got, "formula", bytes); bad = 1
     if row["steps_to_target"] == "":
         print("no step reached the target", row["strategy"]); bad = 1
+sys.exit(bad)
+PYTHON
+
+"$(command -v python3)" "$here/study_figures.py" "$work/s" || fail "P74: figures of the report that no row has"
+
+# 2b. Experts over all ranks (expert-parallel) on a dyadic mixture: the same losses as ddp, bit for bit; a rank has its experts alone. psi of the
+#     three dense blocks, of three mixtures' four experts, and of their routers. And Megatron's sequence parallelism on a transformer, to 1e-11.
+sed -e 's/name: s, folder: s/name: m, folder: m/; s/strategies: \[.*\]/strategies: [ddp, expert-parallel]/' \
+  -e 's/^model: *{/&moe: {every: 2, experts: 4, top_k: 1, hidden: 64}, /' "$work/study.yaml" >"$work/moe.yaml"
+launch 4 study moe.yaml || fail "a mixture's strategies: exit code $?: $(tail -5 "$work/log")"
+cat >"$work/sp.yaml" <<'DECK'
+study:      {name: sp, folder: sp, kind: strategies, ranks: [1, 2, 4], strategies: [ddp, megatron-sp]}
+run:        {steps: 6, seed: 7}
+model:      {kind: transformer, layers: 2, hidden: 32, heads: 4, head_dim: 8, vocab: 40, sequence: 16}
+data:       {kind: synthetic, synthetic: dyadic, samples: 96}
+batch:      {global: 8}
+optimizer:  {kind: adamw, lr: 1.0e-3}
+precision:  {compute: fp64}
+numerics:   {deterministic: true}
+DECK
+launch 4 study sp.yaml || fail "megatron-sp: exit code $?: $(tail -5 "$work/log")"
+for study in m sp; do launch 1 report $study --no-plots || fail "report of $study: exit code $?"; done
+python3 - "$work" <<'PYTHON' || fail "a mixture's or megatron-sp's losses or memory, see above"
+import csv, json, sys
+bad = 0
+for study, trials, tolerance in (("m", 6, 0.0), ("sp", 6, 1e-11)):
+    folder = f"{sys.argv[1]}/{study}"
+    rows = list(csv.DictReader(open(folder + "/table.csv")))
+    losses = {}
+    for row in rows:
+        lines = [json.loads(line) for line in open(f"{folder}/trials/{row['trial']}/metrics.jsonl")]
+        losses[row["strategy"], int(row["ranks"])] = [line["loss"] for line in lines if "loss" in line and "event" not in line]
+    first = losses["ddp", 1]
+    if len(losses) != trials or len(set(first)) < 4:
+        print(study, "trials or losses that do not move", losses); bad = 1
+    for key, own in losses.items():
+        if len(own) != len(first) or any(abs(a - b) > tolerance * abs(b) for a, b in zip(own, first)):
+            print(study, "other losses", key, own, first); bad = 1
+    for row in rows:
+        n = int(row["ranks"])
+        for tag in ("parameters", "gradients", "optimizer"):
+            got = (int(row["memory_" + tag]), int(row["predicted_" + tag]))
+            wanted = got[0]
+            if study == "m":
+                wanted = 8 * (3 * 2 * 32 * 64 + 3 * 4 * 32 + 3 * 4 * 2 * 32 * 64 // (n if row["strategy"] == "expert-parallel" else 1))
+            if got != (wanted, wanted):
+                print(study, row["strategy"], n, tag, "measured, predicted", got, "formula", wanted); bad = 1
 sys.exit(bad)
 PYTHON
 
@@ -132,7 +182,7 @@ launch 1 report s --no-plots || fail "report after kills: exit code $?"
 columns s >"$work/after_kills"
 diff "$work/unbroken" "$work/after_kills" || fail "after kills the table is another"
 attempts=$(grep -c '"attempt":' "$work/s/trials.jsonl")
-[ "$attempts" -le $((21 + killed)) ] || fail "$attempts attempts at 21 trials after $killed kills"
+[ "$attempts" -le $((30 + killed)) ] || fail "$attempts attempts at 30 trials after $killed kills"
 
 # 5. Parts, a writer each, two at the same time; then the whole finds nothing to do. A part that is being made is refused.
 rm -rf "$work/s"
@@ -188,6 +238,17 @@ launch 2 study bad.yaml --only ranks=2 study.folder=died
 code=$?
 [ "$code" = 1 ] || fail "a trial that dies: exit code $code, wanted 1"
 grep -q 'the job died in it 3 times' "$work/log" || fail "a trial that dies is not listed: $(cat "$work/log")"
+
+# 7b. A trial in which a rank stops moving: its watchdog names the rank and ends the launch; the next one makes the trial anew. The ranks that
+#     a smaller trial leaves asleep hold up nobody.
+sed 's/name: bad, folder: bad, ranks: .*}}/name: hang, folder: hang, ranks: [1, 2]}/' "$work/bad.yaml" >"$work/hang.yaml"
+: >"$work/log"
+program=$faults FOURFOLD_FAULT="sleep rank=1 step=3 phase=backward seconds=60" launch 3 study hang.yaml watchdog.step=2 watchdog.start=5
+code=$?
+[ "$code" = 1 ] || fail "a trial that hangs: exit code $code, wanted 1"
+grep -q '^rank 1 on .*, step 3, backward: holds up the run: ' "$work/log" || fail "a trial that hangs: nobody says so: $(tail -5 "$work/log")"
+launch 3 study hang.yaml watchdog.step=2 watchdog.start=5 || fail "after a hang: exit code $?: $(tail -5 "$work/log")"
+ls "$work"/hang/trials/*/ranks/*.calls 2>/dev/null && fail "rings of calls are left over"
 
 # 8. A stop: 75, and the trial goes on from its checkpoint.
 : >"$work/log"

@@ -60,7 +60,7 @@ case $case in
   sigkill|shared_sigkill) # a killed rank says nothing: the launcher names it, unless it is told to be quiet as our scripts do
               run 10 env OMPI_MCA_orte_execute_quiet=0 "${launcher[@]}" 4 "$probe" "$case"
               [ "$status" -ne 0 ] || fail "status 0"
-              grep -qiE "rank 2|exited on signal 9|KILLED" "$out/err" || fail "the launcher does not name the rank" ;;
+              grep -qiE "rank 2|exited on signal 9|KILLED" "$out/err" "$out/out" || fail "the launcher does not name the rank" ;;
   lonely_all) run 18 "${launcher[@]}" 4 "$probe" lonely_all; expect_status 2 # 8 s of waiting for the others
               expect_first "${line}only this rank thinks so" ;;
   all)        run 20 "${launcher[@]}" 4 "$probe" all; expect_status 2

@@ -32,7 +32,7 @@ TEST(LauncherCheck, NothingIsFine) {
   EXPECT_FALSE(has_launcher(environment_of({})));
 }
 
-TEST(LauncherCheck, NamesLauncherLibraryAndTheFix) {
+TEST(LauncherCheck, P50NamesLauncherLibraryAndTheFix) {
   const std::string text = mismatch({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "2"}, {"SLURM_STEP_ID", "0"}});
   for (const char* part :
        {"srun", "SLURM_NTASKS=4", "process 2 of 4", "Open MPI v4.1.4", "srun --mpi=pmix -n 4 build/app/fourfold",
@@ -40,7 +40,7 @@ TEST(LauncherCheck, NamesLauncherLibraryAndTheFix) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
 }
 
-TEST(LauncherCheck, EveryLauncher) {
+TEST(LauncherCheck, P50EveryLauncher) {
   EXPECT_NE(mismatch({{"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_RANK", "7"}}).find("process 7 of 8"),
             std::string::npos);
   EXPECT_NE(mismatch({{"PMI_SIZE", "3"}, {"PMI_RANK", "0"}}).find("PMI_SIZE=3"), std::string::npos);
@@ -126,7 +126,7 @@ TEST(CommLedger, EveryNameIsThere) {
   EXPECT_FALSE(names.contains(""));
 }
 
-TEST(DeviceChoice, OneEachOrARefusalThatSaysWhatToType) {
+TEST(DeviceChoice, P51OneEachOrARefusalThatSaysWhatToType) {
   EXPECT_EQ(choose_device(0, 4, 4, false).device, 0);
   EXPECT_EQ(choose_device(3, 4, 4, false).device, 3);
   EXPECT_EQ(choose_device(3, 4, 8, false).device, 3);
@@ -146,7 +146,7 @@ TEST(DeviceChoice, OneEachOrARefusalThatSaysWhatToType) {
   EXPECT_EQ(choose_device(3, 4, 2, true).device, 1);
 }
 
-TEST(DeviceChoice, TwoRanksOnOneAreSeen) {
+TEST(DeviceChoice, P51TwoRanksOnOneAreSeen) {
   EXPECT_EQ(shared_device({"node 0, 0000:01:00.0", "node 0, 0000:02:00.0", "node 1, 0000:01:00.0"}), "");
   EXPECT_EQ(shared_device({}), "");
   const std::string shared = shared_device({"node 0, 0000:01:00.0", "node 1, 0000:01:00.0", "node 1, 0000:01:00.0"});

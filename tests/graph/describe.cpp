@@ -52,7 +52,7 @@ TEST(Describe, PublishedParameterCounts) {
   EXPECT_EQ(describe(qwen).parameters(), 494'032'768);  // Qwen2 0.5B
 }
 
-TEST(Describe, ActiveExpertsAndGroupedHeads) {
+TEST(Describe, P64ActiveExpertsAndGroupedHeads) {
   ModelDeck model = transformer(2, 64, 4, 2, 128, 1000, 128);
   model.moe = experts(1, 8, 2, 128);
   model.tie_embeddings = true;

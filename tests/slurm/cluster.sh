@@ -108,7 +108,7 @@ SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000,bf_interval=1,sched_interval=1
 ReturnToService=2
 MinJobAge=3600
-KillWait=10
+KillWait=30
 TaskProlog=$cluster/task_prolog
 JobCompType=jobcomp/filetxt
 JobCompLoc=$cluster/log/finished

@@ -10,7 +10,7 @@
 namespace fourfold::study {
 namespace {
 
-TEST(Windows, AreThreeAtLeastAndLoseNoStep) {
+TEST(Windows, P74AreThreeAtLeastAndLoseNoStep) {
   EXPECT_EQ(window_means({1, 2, 3, 4, 5, 6}), (std::vector<double>{1.5, 3.5, 5.5}));
   EXPECT_EQ(window_means({1, 2}).size(), 2u);
   EXPECT_EQ(window_means(std::vector<double>(15, 1.0)).size(), 5u);
@@ -37,7 +37,7 @@ struct Made {
   }
 };
 
-TEST(Points, CompareRatesWithTheSmallestOfTheirNameAndClock) {
+TEST(Points, P74CompareRatesWithTheSmallestOfTheirNameAndClock) {
   Made made;
   made.add("ddp", 2, "wall", 1.0, 100);
   made.add("ddp", 2, "wall", 3.0, 100);
@@ -64,7 +64,7 @@ TEST(Points, CompareRatesWithTheSmallestOfTheirNameAndClock) {
   EXPECT_DOUBLE_EQ(points[5].efficiency, 0.75);
 }
 
-TEST(Points, OneOversubscribedTrialMakesThePointOne) {
+TEST(Points, P74OneOversubscribedTrialMakesThePointOne) {
   Made made;
   made.add("ddp", 1, "wall", 1.0, 100);
   made.add("ddp", 2, "wall", 1.0, 100);

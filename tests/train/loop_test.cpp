@@ -101,7 +101,8 @@ std::vector<Json> lines_of(const std::string& folder) {
   std::vector<Json> lines = all_lines_of(folder);
   std::erase_if(lines, [](const Json& line) {
     const std::string event = line.value("event", "");
-    return event == "communication" || event == "phases" || event == "flops" || event == "checkpoint";
+    return event == "communication" || event == "phases" || event == "flops" || event == "ranks" ||
+           event == "checkpoint";
   });
   return lines;
 }

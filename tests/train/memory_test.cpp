@@ -79,7 +79,7 @@ std::vector<std::vector<std::string>> grids() {
           grid(2, 1, 4, {tokens, split})};
 }
 
-TEST(Memory, TransformerIsToldToTheByte) {
+TEST(Memory, P66TransformerIsToldToTheByte) {
   if (test::launch().world().size() != 8) GTEST_SKIP() << "NOT TESTED in this launch: the launch of 8 ranks runs it";
   // Sizes that do not divide; every term that a model can have.
   const std::vector<std::string> odd = {"model.hidden=19",     "model.vocab=37",          "model.sequence=21",
@@ -97,7 +97,7 @@ TEST(Memory, TransformerIsToldToTheByte) {
 
 // Parts of the update and buffers of sums in levels, padded apart in every group, on grids that cut the weights too;
 // lamb's direction, which lives while an update lasts.
-TEST(Memory, ShardedUpdatesAreToldToTheByte) {
+TEST(Memory, P66ShardedUpdatesAreToldToTheByte) {
   if (test::launch().world().size() != 8) GTEST_SKIP() << "NOT TESTED in this launch: the launch of 8 ranks runs it";
   const std::string sharded = "optimizer.shard=data", partial = "optimizer.shard={data_partial: 2}",
                     torus = "comm.gradient={algorithm: torus2d, dims: [4, 2]}",
@@ -139,7 +139,7 @@ TEST(Memory, ShardedUpdatesAreToldToTheByte) {
   EXPECT_GT(padding, 0);
 }
 
-TEST(Memory, PlainNetsAreToldToTheByte) {
+TEST(Memory, P66PlainNetsAreToldToTheByte) {
   if (test::launch().world().size() != 8) GTEST_SKIP() << "NOT TESTED in this launch: the launch of 8 ranks runs it";
   for (const auto& [depth, row, col] : {std::array{2, 2, 2}, std::array{1, 4, 2}, std::array{1, 2, 4}}) {
     const std::vector<std::string> grid = {"parallel.dense.depth=" + std::to_string(depth),
