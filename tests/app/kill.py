@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """kill.py FOURFOLD LAUNCHER...: SIGKILL at random moments of a run on 4 ranks that saves every 2 steps.
 
-Moments are uniform over a whole run, start included; one rank is killed, or all of them at once. The same command goes
-on: never a crash, never a lost committed step, and the weights, moments and state of the end are those of the unbroken
-run, byte for byte. 10 moments for each way of saving, 200 with FOURFOLD_FULL=1; FOURFOLD_SEED repeats a draw.
+Moments are uniform over a whole run, start included: one of the unbroken run, given as lines of metrics.jsonl and
+seconds after the last of them, so that a machine that turns slow moves none into the start. One rank is killed, or all
+of them at once. The same command goes on: never a crash, never a lost committed step, and the weights, moments and
+state of the end are those of the unbroken run, byte for byte. 10 moments for each way of saving, 200 with FOURFOLD_FULL=1; FOURFOLD_SEED repeats a draw.
 """
+import bisect
 import os
 import random
 import re
@@ -22,10 +24,38 @@ WAYS = {
 }
 
 
-def kill_once(runs, fourfold, way, draw, whole):
-    folder, moment, victim = "run", draw.uniform(0, whole), draw.randrange(runs.ranks + 1)
+def lines_of(runs, folder):
+    try:
+        return runs.bytes_of(folder, "metrics.jsonl").count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def time_lines(runs, fourfold, way):
+    """The unbroken run: the seconds at which it had 0, 1, ... lines of metrics, and its end."""
+    begin = time.monotonic()
+    job = runs.start(fourfold, "run", *WAYS[way])
+    times = [0.0]
+    while job.poll() is None and time.monotonic() - begin < 120:
+        now = time.monotonic() - begin
+        times += [now] * (lines_of(runs, "run") + 1 - len(times))
+        time.sleep(0.002)
+    job.kill()
+    out, err = job.communicate()
+    if job.returncode != 0:
+        runs.fail(f"{way}: the unbroken run: {job.returncode}\n{out}\n{err}")
+        return None
+    return times + [time.monotonic() - begin]
+
+
+def kill_once(runs, fourfold, way, draw, times):
+    folder, moment, victim = "run", draw.uniform(0, times[-1]), draw.randrange(runs.ranks + 1)
+    lines = bisect.bisect_right(times, moment) - 1
+    after = moment - times[lines]
     job = runs.start(fourfold, folder, *WAYS[way])
-    time.sleep(moment)
+    while job.poll() is None and lines_of(runs, folder) < lines:
+        time.sleep(0.002)
+    time.sleep(after)
     ranks = rank_processes(job)
     everyone = victim == runs.ranks or len(ranks) < runs.ranks
     for process in ranks if everyone else [ranks[victim]]:
@@ -37,7 +67,7 @@ def kill_once(runs, fourfold, way, draw, whole):
         job.kill()  # before there were ranks
     begin = time.monotonic()
     out, err = job.communicate(timeout=60)
-    what = f"{way}: rank {'all' if everyone else victim} killed after {moment:.2f} of {whole:.2f} s"
+    what = f"{way}: rank {'all' if everyone else victim} killed {after:.3f} s after line {lines} of metrics"
     if time.monotonic() - begin > 10:
         runs.fail(f"{what}: not gone within 10 s")
     committed = runs.committed(folder)
@@ -56,17 +86,16 @@ def main():
     runs = Runs(launcher)
     print(f"FOURFOLD_SEED={SEED}")
     try:
-        for way, overrides in WAYS.items():
-            code, out, err, whole = runs.run(fourfold, "run", *overrides)
-            if code != 0:
-                runs.fail(f"{way}: the unbroken run: {code}\n{out}\n{err}")
+        for way in WAYS:
+            times = time_lines(runs, fourfold, way)
+            if times is None:
                 continue
             final = runs.bytes_of("run", "checkpoints", "step_00000012.h5")
             shutil.rmtree(runs.path("run"))
             draw = random.Random(SEED)
             starts = []
             for _ in range(200 if FULL else 10):
-                starts.append(kill_once(runs, fourfold, way, draw, whole))
+                starts.append(kill_once(runs, fourfold, way, draw, times))
                 if runs.bytes_of("run", "checkpoints", "step_00000012.h5") != final:
                     runs.fail(f"{way}: other weights after a restart from step {starts[-1]}")
                 shutil.rmtree(runs.path("run"))
