@@ -73,6 +73,9 @@ folder=SHM-$SLURMD_NODENAME
 mkdir -p "$folder"
 echo "export OMPI_MCA_btl_vader_backing_directory=$folder"
 echo "export OMPI_MCA_osc_sm_backing_directory=$folder"
+# Jobs side by side share one loopback: ports of its own for each, or ranks that first meet may find another job's.
+echo "export OMPI_MCA_btl_tcp_port_min_v4=$((10000 + SLURM_JOB_ID % 500 * 40))"
+echo "export OMPI_MCA_btl_tcp_port_range_v4=40"
 EOF
   sed -i "s|SHM|$shared_memory|" "$cluster/task_prolog"
   chmod 755 "$cluster/task_prolog"
