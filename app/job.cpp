@@ -18,14 +18,21 @@
 
 namespace fourfold {
 
-namespace {
+Launch launch_ranks() {
+  int argc = 1;
+  char name[] = "fourfold";
+  char* words[] = {name, nullptr};
+  char** argv = words;
+  return Launch(&argc, &argv);
+}
 
-// Rank 0 reads, all get the text, or the same problem.
 LoadedText shared_text(const Communicator& world, const std::string& file) {
   const LoadedText mine = world.rank() == 0 ? load_text(file) : LoadedText{};
   const std::string problem = broadcast_string(world, mine.problem);
   return LoadedText{broadcast_string(world, mine.text), problem};
 }
+
+namespace {
 
 constexpr std::int64_t kMostSequences = 8;  // of a coordinate in a pass, where the deck does not say
 
@@ -97,11 +104,7 @@ int run_job(const DeckArguments& arguments, Purpose purpose,
   if (arguments.file.empty()) fail_all(ExitCode::input, "a DECK is missing");
 
   // 1. Launch.
-  int argc = 1;
-  char name[] = "fourfold";
-  char* words[] = {name, nullptr};
-  char** argv = words;
-  const Launch launch(&argc, &argv);
+  const Launch launch = launch_ranks();
   const Communicator& world = launch.world();
   set_log_rank(world.rank());
 

@@ -5,8 +5,10 @@
 
 #include "base/error.hpp"
 #include "comm/grid_comms.hpp"
+#include "comm/launch.hpp"
 #include "commands.hpp"
 #include "deck/deck.hpp"
+#include "deck_file.hpp"
 #include "tensor/tensor.hpp"
 
 namespace fourfold {
@@ -24,5 +26,11 @@ enum class Purpose { train, use };
 // Returns the exit code.
 int run_job(const DeckArguments& arguments, Purpose purpose,
             const std::function<ExitCode(const Deck&, const GridComms&, Pool&)>& work);
+
+// MPI, for a command that takes no arguments of MPI's.
+Launch launch_ranks();
+
+// A file's text as rank 0 reads it, or the problem that it met, the same on all ranks. Collective over `world`.
+LoadedText shared_text(const Communicator& world, const std::string& file);
 
 }  // namespace fourfold

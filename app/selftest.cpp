@@ -20,6 +20,7 @@
 #include "deck/derive.hpp"
 #include "deck_file.hpp"
 #include "devices.hpp"
+#include "job.hpp"
 #include "selftest/folder.hpp"
 #include "selftest/groups.hpp"
 #include "selftest/place.hpp"
@@ -66,11 +67,7 @@ struct Setting {
 // Nothing after the deck's faults went to stderr.
 std::optional<Setting> setting_of(const Options& options, const Communicator& world) {
   if (options.deck.file.empty()) return Setting{even_grid(world.size()), options.folder.empty() ? "." : options.folder};
-  const LoadText load = [&world](const std::string& file) {
-    const LoadedText mine = world.rank() == 0 ? load_text(file) : LoadedText{};
-    const std::string problem = broadcast_string(world, mine.problem);
-    return LoadedText{broadcast_string(world, mine.text), problem};
-  };
+  const LoadText load = [&world](const std::string& file) { return shared_text(world, file); };
   const LoadedText loaded = load(options.deck.file);
   if (!loaded.problem.empty())
     fail_all(ExitCode::input, "cannot read the deck " + options.deck.file + ": " + loaded.problem);
@@ -154,11 +151,7 @@ void look_at_groups(const Launch& launch, const ProcessGrid& grid, Report& repor
 
 int run_selftest(const Options& options) {
   const Stopwatch watch;
-  int argc = 1;
-  char name[] = "fourfold";
-  char* words[] = {name, nullptr};
-  char** argv = words;
-  const Launch launch(&argc, &argv);
+  const Launch launch = launch_ranks();
   const Communicator& world = launch.world();
   set_log_rank(world.rank());
   return run_guarded(launch, [&]() -> int {

@@ -18,6 +18,7 @@
 #include "commands.hpp"
 #include "deck_file.hpp"
 #include "devices.hpp"
+#include "job.hpp"
 #include "kernels/gemm.hpp"
 #include "pipeline.hpp"
 #include "study/job_scripts.hpp"
@@ -129,20 +130,12 @@ std::string part_name(const std::vector<std::string>& only) {
 int run_study(const Options& options) {
   if (options.deck.file.empty()) fail_all(ExitCode::input, "a DECK is missing");
   // 1. Launch.
-  int argc = 1;
-  char name[] = "fourfold";
-  char* words[] = {name, nullptr};
-  char** argv = words;
-  const Launch launch(&argc, &argv);
+  const Launch launch = launch_ranks();
   const Communicator& world = launch.world();
   set_log_rank(world.rank());
   return run_guarded(launch, [&]() -> int {
     // 2. The deck and all trials, before anything is allocated.
-    const LoadText load = remembered([&world](const std::string& file) {
-      const LoadedText mine = world.rank() == 0 ? load_text(file) : LoadedText{};
-      const std::string problem = broadcast_string(world, mine.problem);
-      return LoadedText{broadcast_string(world, mine.text), problem};
-    });
+    const LoadText load = remembered([&world](const std::string& file) { return shared_text(world, file); });
     const LoadedText loaded = load(options.deck.file);
     if (!loaded.problem.empty()) {
       fail_all(ExitCode::input, "cannot read the deck " + options.deck.file + ": " + loaded.problem);

@@ -129,7 +129,9 @@ void become(uid_t user) {
 // Every rank's file is the same, but only one may not write it.
 TEST(Storage, PermissionMissingOnOneRankFailsOnAllRanks) {
   if (geteuid() != 0) GTEST_SKIP() << "NOT TESTED: only root may become another user";
-  if (world().size() == 1) GTEST_SKIP() << "needs a rank beside the one that makes the file";
+  if (world().size() == 1)
+    GTEST_SKIP()
+        << "NOT TESTED in this launch: it needs a rank beside the one that makes the file; those of 2 and 4 run it";
   const Folder folder;
   for (const bool async : {false, true}) {
     save_in_mode(async, folder.path(), 1, part(1).shards(), strict());

@@ -1,0 +1,80 @@
+#include "moe_runs.hpp"
+
+#include <fstream>
+#include <sstream>
+
+namespace fourfold::test {
+
+Texts overrides(const Folding& f) {
+  const auto entry = [](const char* axis, int extent) { return std::string(axis) + ": " + std::to_string(extent); };
+  return {"parallel.dense={" + entry("data", f.dense.data) + ", " + entry("depth", f.dense.depth) + ", " +
+              entry("row", f.dense.row) + ", " + entry("col", f.dense.col) + "}",
+          "parallel.moe={" + entry("replica", f.moe.replica) + ", " + entry("expert", f.moe.expert) + ", " +
+              entry("row", f.moe.row) + ", " + entry("col", f.moe.col) + "}"};
+}
+
+std::vector<Folding> foldings(int ranks, int experts, int rows) {
+  std::vector<Folding> all;
+  for (const DenseShape& dense : dense_factorisations(ranks)) {
+    for (const MoeShape& moe : moe_factorisations(ranks)) {
+      if (moe.expert <= experts && dense.row <= rows) all.push_back({dense, moe});
+    }
+  }
+  return all;
+}
+
+std::vector<Variant> variants(const std::vector<Folding>& foldings, const Texts& more) {
+  std::vector<Variant> list;
+  for (const Folding& f : foldings) {
+    Variant variant{overrides(f), static_cast<int>(f.dense.size())};
+    variant.overrides.insert(variant.overrides.end(), more.begin(), more.end());
+    list.push_back(variant);
+  }
+  return list;
+}
+
+std::string t0_moe() {
+  std::ifstream file(std::string(FOURFOLD_SOURCE_DIR) + "/inputs/t0_moe.yaml");
+  std::stringstream text;
+  text << file.rdbuf();
+  std::string deck = text.str();
+  const std::string fp32 = "compute: fp32";
+  return deck.replace(deck.find(fp32), fp32.size(), "compute: fp64");
+}
+
+std::string odd_moe() {
+  return R"(
+run: {name: odd, steps: 4, seed: 9}
+model: {kind: transformer, layers: 2, hidden: 13, heads: 8, kv_heads: 2, head_dim: 3, vocab: 29, sequence: 7,
+        positions: learned, norm: layer, ffn: {kind: gelu, hidden: 17}, bias: all, init: {std: 0.2},
+        moe: {every: 2, experts: 6, top_k: 3, hidden: 11, jitter: 0.1, shared_hidden: 5,
+              shared_gate: true, balance: {aux: 0.05, z: 0.01, bias_rate: 0.004}}}
+data: {kind: synthetic, synthetic: dyadic, samples: 100, valid_samples: 5}
+batch: {global: 16}
+optimizer: {kind: momentum, lr: 0.1, weight_decay: 0.1, clip: 1.0}
+precision: {compute: fp64}
+)";
+}
+
+std::vector<StepReport> reports_of(const std::string& yaml, const Texts& list, int ranks, int steps) {
+  std::vector<StepReport> reports;
+  on_ranks(ranks, [&](const Communicator& group) {
+    Training<> run(deck_of(yaml, list, ranks), group);
+    for (int step = 0; step < steps; ++step) reports.push_back(run.trainer.step());
+  });
+  return reports;
+}
+
+void expect_same_report(const MoeReport& a, const MoeReport& b, double tolerance) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].layer, b[i].layer);
+    EXPECT_NEAR(a[i].aux, b[i].aux, tolerance * a[i].aux);
+    EXPECT_NEAR(a[i].z, b[i].z, tolerance * a[i].z);
+    EXPECT_NEAR(a[i].entropy, b[i].entropy, tolerance * a[i].entropy);
+    EXPECT_EQ(a[i].dropped, b[i].dropped);
+    EXPECT_EQ(a[i].max_load, b[i].max_load);
+  }
+}
+
+}  // namespace fourfold::test
