@@ -12,6 +12,7 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 
@@ -65,11 +66,18 @@ def kill_once(runs, fourfold, way, draw, times):
             pass
     if not ranks and job.poll() is None:
         job.kill()  # before there were ranks
-    begin = time.monotonic()
-    out, err = job.communicate(timeout=60)
     what = f"{way}: rank {'all' if everyone else victim} killed {after:.3f} s after line {lines} of metrics"
-    if time.monotonic() - begin > 10:
-        runs.fail(f"{what}: not gone within 10 s")
+    try:
+        job.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        # Seen of Open MPI 4.1's mpiexec: it stays for ever in PMIx_server_finalize, which waits for its own lock.
+        if living := rank_processes(job):
+            runs.fail(f"{what}: {len(living)} ranks not gone within 10 s")
+        print(f"{what}: the launcher outlived its ranks and was killed", flush=True)
+        for process in living:
+            os.kill(process, signal.SIGKILL)
+        job.kill()
+        job.communicate()
     committed = runs.committed(folder)
     code, out, err, _ = runs.run(fourfold, folder, *WAYS[way])
     found = re.search(r"restart from step (\d+) ", out)

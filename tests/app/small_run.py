@@ -86,7 +86,7 @@ class Runs:
 
 
 def rank_processes(job):
-    """The process ids of a job's ranks: the launcher's children that are no launcher."""
+    """The process ids of a job's living ranks: the launcher's children that are no launcher."""
     children = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -97,6 +97,6 @@ def rank_processes(job):
         except OSError:
             continue
         name, rest = text[text.index("(") + 1:text.rindex(")")], text[text.rindex(")") + 2:].split()
-        if int(rest[1]) == job.pid and name.startswith("fourfold"):
+        if int(rest[1]) == job.pid and rest[0] != "Z" and name.startswith("fourfold"):
             children.append(int(entry))
     return sorted(children)
