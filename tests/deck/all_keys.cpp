@@ -8,7 +8,7 @@
 
 namespace fourfold::test {
 
-const std::string kInputs = std::string(FOURFOLD_SOURCE_DIR) + "/inputs";
+const std::string kInputs = FOURFOLD_SOURCE_DIR "/inputs";
 
 TEST(AllKeys, FileIsWhatTheProgramWrites) {
   EXPECT_EQ(file_text(kInputs + "/all_keys.yaml"), write_all_keys())

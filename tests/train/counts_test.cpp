@@ -18,7 +18,7 @@
 namespace fourfold {
 namespace {
 
-const std::string kFile = std::string(FOURFOLD_SOURCE_DIR) + "/tests/train/counts.txt";
+const std::string kFile = FOURFOLD_SOURCE_DIR "/tests/train/counts.txt";
 
 std::map<std::string, std::int64_t> launches;
 

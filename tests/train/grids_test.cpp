@@ -146,7 +146,7 @@ TEST(Grids, DyadicEmbeddingUntiedBitForBit) {
 }
 
 std::string t0() {
-  return file_text(std::string(FOURFOLD_SOURCE_DIR) + "/inputs/t0.yaml");
+  return file_text(FOURFOLD_SOURCE_DIR "/inputs/t0.yaml");
 }
 
 // T0 on every grid that its 8 heads and 2 KV heads allow.

@@ -34,7 +34,7 @@ std::vector<Variant> variants(const std::vector<Folding>& foldings, const Texts&
 }
 
 std::string t0_moe() {
-  std::ifstream file(std::string(FOURFOLD_SOURCE_DIR) + "/inputs/t0_moe.yaml");
+  std::ifstream file(FOURFOLD_SOURCE_DIR "/inputs/t0_moe.yaml");
   std::stringstream text;
   text << file.rdbuf();
   std::string deck = text.str();

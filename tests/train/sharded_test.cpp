@@ -28,7 +28,7 @@ const Communicator& world() {
 }
 
 std::string t0_fp64() {
-  std::ifstream file(std::string(FOURFOLD_SOURCE_DIR) + "/inputs/t0.yaml");
+  std::ifstream file(FOURFOLD_SOURCE_DIR "/inputs/t0.yaml");
   std::stringstream stream;
   stream << file.rdbuf();
   std::string text = stream.str();
