@@ -14,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/units.hpp"
 #include "commands.hpp"
 #include "deck/derive.hpp"
 #include "deck/writer.hpp"
@@ -23,7 +24,6 @@
 #include "model/describe.hpp"
 #include "model/precision.hpp"
 #include "pipeline.hpp"
-#include "train/console.hpp"
 
 namespace fourfold {
 namespace {

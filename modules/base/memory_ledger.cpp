@@ -1,10 +1,13 @@
 #include "base/memory_ledger.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <string>
 
 #include "base/error.hpp"
+#include "base/units.hpp"
 
 namespace fourfold {
 
@@ -23,6 +26,26 @@ std::string_view memory_tag_name(MemoryTag tag) {
   }
   return "?";
 }
+
+namespace {
+
+// "activations 1.2 GB, parameters 300 MB, together 1.5 GB"
+std::string largest_first(const std::array<std::int64_t, kMemoryTags>& bytes) {
+  std::array<std::size_t, kMemoryTags> order{};
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return bytes[a] > bytes[b]; });
+  std::string text;
+  for (const std::size_t i : order) {
+    if (bytes[i] > 0)
+      text += fmt::format("{} {}B, ", memory_tag_name(static_cast<MemoryTag>(i)),
+                          format_count(static_cast<double>(bytes[i])));
+  }
+  if (text.empty()) return "nothing";
+  const auto together = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  return text + fmt::format("together {}B", format_count(static_cast<double>(together)));
+}
+
+}  // namespace
 
 void MemoryLedger::add(MemoryTag tag, std::int64_t bytes) {
   FOURFOLD_ASSERT(bytes >= 0, "an allocation has no negative size");
@@ -46,6 +69,15 @@ std::int64_t MemoryLedger::live_total() const {
 void MemoryLedger::reset_peaks() {
   peak_ = live_;
   peak_total_ = live_total();
+}
+
+std::string MemoryLedger::out_of_memory(MemoryTag tag, std::int64_t refused) const {
+  return fmt::format(
+      "out of memory: {}B for {} were refused. Held: {}; the peak was {}B. Foretold: {}. To need less: "
+      "activations.default: recompute, a smaller batch.micro, optimizer.shard, or more ranks on parallel.dense.depth, "
+      "row or col",
+      format_count(static_cast<double>(refused)), memory_tag_name(tag), largest_first(live_),
+      format_count(static_cast<double>(peak_total_)), largest_first(expected_));
 }
 
 }  // namespace fourfold

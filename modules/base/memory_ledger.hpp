@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace fourfold {
@@ -23,9 +24,16 @@ class MemoryLedger {
   // Peaks restart from what is live now.
   void reset_peaks();
 
+  // What was foretold of a tag's peak, for out_of_memory().
+  void expect(MemoryTag tag, std::int64_t bytes) { expected_[static_cast<int>(tag)] = bytes; }
+  // "out of memory: 4.1 kB for activations were refused. Held: ..." with the largest first, the peak, what was
+  // foretold, and what to try.
+  std::string out_of_memory(MemoryTag tag, std::int64_t refused) const;
+
  private:
   std::array<std::int64_t, kMemoryTags> live_{};
   std::array<std::int64_t, kMemoryTags> peak_{};
+  std::array<std::int64_t, kMemoryTags> expected_{};
   std::int64_t peak_total_ = 0;
 };
 

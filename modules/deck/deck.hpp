@@ -20,6 +20,7 @@ struct RunDeck {
   std::int64_t steps = 100;
   std::uint64_t seed = 1234;
   double time_limit = 0;               // seconds from a session's start to its end; 0: none
+  std::int64_t ranks_every = 100;      // steps between looks for slow ranks; 0: at the end alone
   bool trace = false;                  // write <folder>/trace.json (Chrome trace, for Perfetto)
   std::string machine = "none";        // a machine file: what it runs on
   std::optional<Machine> description;  // what it says, once it is read

@@ -46,6 +46,10 @@ std::vector<DeckKey> make_table() {
   add(number("run.time_limit", at_least(0),
              "seconds from a session's start to its end: it saves in time and leaves with 75; 0: none but Slurm's",
              [](auto& d) { return &d.run.time_limit; }));
+  add(integer(
+      "run.ranks_every", at_least(0),
+      "steps between lines that name the rank which computes longest, and how the others wait; 0: at the end alone",
+      [](auto& d) { return &d.run.ranks_every; }));
   add(boolean("run.trace", "write trace.json, a Chrome trace for Perfetto", [](auto& d) { return &d.run.trace; }));
   add(text("run.machine",
            "a machine file of what this runs on, whose rates are the ceiling that speeds are compared with; none: no "

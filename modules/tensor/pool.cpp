@@ -77,13 +77,9 @@ std::shared_ptr<std::byte> Pool::take(MemoryTag tag, std::int64_t bytes) {
       if (state_->source && tag != MemoryTag::optimizer) block = state_->source(bytes);
       if (block == nullptr) block = kokkos_block(bytes);
     } catch (const std::exception& error) {
-      std::string message =
-          fmt::format("out of memory: {} bytes for {} were refused; live now:", bytes, memory_tag_name(tag));
-      for (int i = 0; i < kMemoryTags; ++i) {
-        const auto each = static_cast<MemoryTag>(i);
-        message += fmt::format(" {} {}", memory_tag_name(each), state_->ledger.live(each));
-      }
-      fail_one(ExitCode::error, message + fmt::format(" ({})", error.what()));
+      const std::string_view why = error.what();
+      fail_one(ExitCode::error,
+               fmt::format("{} ({})", state_->ledger.out_of_memory(tag, bytes), why.substr(0, why.find('\n'))));
     }
     ++state_->allocations;
   } else {

@@ -28,7 +28,7 @@ class Pool {
   void set_source(Source source);
 
   // `bytes` bytes, aligned to 64; recorded under `tag` until the last handle goes. Zero bytes are legal (null data).
-  // Contents are what was there (NaN in poisoned builds). Errors: fail_one (error) with what is live per tag.
+  // Contents are what was there (NaN in poisoned builds). Errors: fail_one (error): MemoryLedger::out_of_memory.
   std::shared_ptr<std::byte> take(MemoryTag tag, std::int64_t bytes);
 
   // What a block is recorded under from now on, and what it is.

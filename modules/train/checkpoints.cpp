@@ -14,7 +14,6 @@
 #include "checkpoint/stage.hpp"
 #include "comm/agree.hpp"
 #include "comm/file_component.hpp"
-#include "train/console.hpp"
 
 namespace fourfold {
 

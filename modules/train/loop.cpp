@@ -13,6 +13,7 @@
 #include "base/stop_flag.hpp"
 #include "base/timer.hpp"
 #include "base/trace.hpp"
+#include "base/units.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "comm/agree.hpp"
 #include "comm/collectives.hpp"
@@ -57,6 +58,16 @@ class Traced {
 };
 
 // One process's life of a run.
+// What a rank needs, told to the ledger for its message when memory runs out.
+MemoryPerRank foretell(const Deck& deck, MemoryLedger& ledger) {
+  const MemoryPerRank memory = memory_per_rank(deck, plan_pipeline(deck));
+  ledger.expect(MemoryTag::parameters, memory.parameters);
+  ledger.expect(MemoryTag::gradients, memory.gradients);
+  ledger.expect(MemoryTag::optimizer, memory.optimizer);
+  ledger.expect(MemoryTag::activations, memory.activations);
+  return memory;
+}
+
 template <class T>
 class Session {
  public:
@@ -67,6 +78,7 @@ class Session {
         pool_(pool),
         options_(options),
         around_(std::move(around)),
+        reckoned_(foretell(deck, pool.ledger())),
         trace_(deck.run.trace ? kTraceEvents : 0, options.started_ns > 0 ? options.started_ns : now_ns()),
         traced_(comms.world(), trace_),
         loader_(open_loader(deck, comms.world())),
@@ -100,6 +112,7 @@ class Session {
       const StepReport report = step_or_reports();
       log(report);
       look_for_faults(report);
+      look_for_slow_ranks();
       look_at_checkpoint();
       stop = stop_.agreed();
       if (evaluation_due()) {
@@ -242,6 +255,21 @@ class Session {
     }
   }
 
+  // Who was slow in the steps since the last look.
+  void look_for_slow_ranks() {
+    const std::int64_t every = deck_.run.ranks_every;
+    if (every == 0 || world_.size() == 1 || step() % every != 0) return;
+    const VirtualClock::Pause pause(comms_.clock());
+    const double waited = seconds_waited(world_);
+    const SlowRanks slow = slow_ranks(world_, {all_step_seconds_ - looked_at_.all, waited - looked_at_.waiting},
+                                      steps_here_ - steps_looked_at_);
+    looked_at_ = {all_step_seconds_, waited};
+    steps_looked_at_ = steps_here_;
+    if (!first_rank()) return;
+    log_info(fmt::format("{:>9} {}", step(), slow_ranks_text(slow)));
+    metrics_->write(step(), slow);
+  }
+
   void evaluate_now() {
     complete_checkpoint();
     set_progress(step(), "evaluation");
@@ -337,7 +365,7 @@ class Session {
     all_reduce_max<double>(world_, peaks, Phase::control);
     const TrafficReport traffic = traffic_report(world_);
     const PhaseReport phases = phase_report(world_, trace_);
-    const SlowRanks slow = slow_ranks(world_, all_step_seconds_, steps_here_);
+    const SlowRanks slow = slow_ranks(world_, {all_step_seconds_, seconds_waited(world_)}, steps_here_);
     auto hardware = static_cast<double>(hardware_flops_);
     all_reduce_sum<double>(world_, {&hardware, 1}, Summation::fast, Phase::control);
     if (!first_rank()) return;
@@ -364,12 +392,11 @@ class Session {
                           format_count(peaks[static_cast<std::size_t>(tag)]));
     }
     log_info(fmt::format("{} together at most {}B", text, format_count(peaks.back())));
-    const MemoryPerRank reckoned = memory_per_rank(deck_, plan_pipeline(deck_));
     log_info(fmt::format("  reckoned before: parameters {}B, gradients {}B, optimizer {}B, activations {}B",
-                         format_count(static_cast<double>(reckoned.parameters)),
-                         format_count(static_cast<double>(reckoned.gradients)),
-                         format_count(static_cast<double>(reckoned.optimizer)),
-                         format_count(static_cast<double>(reckoned.activations))));
+                         format_count(static_cast<double>(reckoned_.parameters)),
+                         format_count(static_cast<double>(reckoned_.gradients)),
+                         format_count(static_cast<double>(reckoned_.optimizer)),
+                         format_count(static_cast<double>(reckoned_.activations))));
     if (world_.size() > 1 && steps_here_ > 0) {
       log_info(slow_ranks_text(slow));
       metrics_->write(step(), slow);
@@ -399,6 +426,7 @@ class Session {
   Pool& pool_;
   const TrainOptions& options_;
   const AroundStep around_;
+  const MemoryPerRank reckoned_;  // of the rank that needs most; before anything takes memory
   const StopSignals signals_;
   Trace trace_;
   const Traced traced_;
@@ -418,6 +446,8 @@ class Session {
   std::int64_t tokens_ = 0;                        // the same after the warm-up
   std::int64_t hardware_flops_ = 0;                // of this rank's products in this session's steps
   double step_seconds_ = 0, all_step_seconds_ = 0;
+  StepSeconds looked_at_;  // up to the last look for slow ranks
+  std::int64_t steps_looked_at_ = 0;
 };
 
 }  // namespace

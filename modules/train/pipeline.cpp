@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/units.hpp"
 #include "comm/grid_comms.hpp"
 #include "deck/derive.hpp"
 #include "schedule/checker.hpp"
 #include "schedule/transfers.hpp"
-#include "train/console.hpp"
 #include "train/hand_off.hpp"
 
 namespace fourfold {

@@ -8,11 +8,11 @@
 #include <system_error>
 
 #include "base/log.hpp"
+#include "base/units.hpp"
 #include "checkpoint/stage.hpp"
 #include "deck/keys.hpp"
 #include "deck/writer.hpp"
 #include "train/checkpoints.hpp"
-#include "train/console.hpp"
 #include "train/saved_tensors.hpp"
 
 namespace fourfold {

@@ -32,12 +32,17 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-SlowRanks slow_ranks(const Communicator& world, double seconds, std::int64_t steps) {
+double seconds_waited(const Communicator& world) {
   double waiting = 0;
   for (const auto& [key, sums] : world.ledger().sums()) waiting += of_steps(key.phase) ? sums.seconds : 0;
+  return waiting;
+}
+
+SlowRanks slow_ranks(const Communicator& world, StepSeconds seconds, std::int64_t steps) {
   const auto each = static_cast<double>(std::max<std::int64_t>(steps, 1));
-  const std::vector<std::string> cards = gather_strings(
-      world, fmt::format("{} {} {}", std::max(seconds - waiting, 0.0) / each, waiting / each, host_name()));
+  const std::vector<std::string> cards =
+      gather_strings(world, fmt::format("{} {} {}", std::max(seconds.all - seconds.waiting, 0.0) / each,
+                                        seconds.waiting / each, host_name()));
   SlowRanks report;
   report.steps = steps;
   std::vector<double> computing_of, waiting_of;
@@ -61,8 +66,7 @@ SlowRanks slow_ranks(const Communicator& world, double seconds, std::int64_t ste
 std::string slow_ranks_text(const SlowRanks& report) {
   return fmt::format(
       "a rank computes {:.4g} ms of a step ({:.4g} to {:.4g}, rank {} on {} longest) and waits for others {:.4g} ms "
-      "(at "
-      "most {:.4g})",
+      "(at most {:.4g})",
       report.median * 1e3, report.least * 1e3, report.largest * 1e3, report.slowest, report.host,
       report.waiting_median * 1e3, report.waiting_largest * 1e3);
 }

@@ -18,9 +18,16 @@ struct SlowRanks {
   std::string host;
 };
 
-// `seconds`: this rank's, of `steps` steps. Of the ledger's time that of the steps' phases counts. Collective; rank
-// 0's.
-SlowRanks slow_ranks(const Communicator& world, double seconds, std::int64_t steps);
+// This rank's seconds in some steps, and those of them inside communication and waits.
+struct StepSeconds {
+  double all = 0, waiting = 0;
+};
+
+// The ledger's seconds in the phases of steps, from the start.
+double seconds_waited(const Communicator& world);
+
+// Collective; rank 0's.
+SlowRanks slow_ranks(const Communicator& world, StepSeconds seconds, std::int64_t steps);
 
 // "a rank computes 1.2 ms of a step (1.1 to 21.3, rank 3 on nid003 longest) and waits for others 20.1 (at most 20.3)"
 std::string slow_ranks_text(const SlowRanks& report);

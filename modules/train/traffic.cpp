@@ -6,11 +6,11 @@
 #include <map>
 #include <sstream>
 
+#include "base/units.hpp"
 #include "comm/agree.hpp"
 #include "comm/collectives.hpp"
 #include "comm/ledger.hpp"
 #include "comm/virtual_clock.hpp"
-#include "train/console.hpp"
 
 namespace fourfold {
 

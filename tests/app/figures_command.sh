@@ -79,17 +79,29 @@ sys.exit(bad)
 PYTHON
 done
 
+# P66: no room for the activations: what was foretold, the peak, and the largest items first.
+(
+  ulimit -v 2000000
+  launch 2 train moe.yaml model.vocab=200000 batch.global=64 data.samples=960 run.folder=full
+)
+[ $? = 1 ] || fail "P66: not exit code 1 without memory"
+amount='[0-9.]+ [kMG]B'
+grep -Eq "^rank [01] on .*: out of memory: $amount for activations were refused\. Held: [a-z]+ $amount, [a-z]+ $amount.*; the peak was $amount\. Foretold: activations $amount, .*together $amount" \
+  "$work/log" || fail "P66: the message lacks estimate, peak or the largest items"
+
 # P67: rank 3 sleeps 100 ms in each step: its own time, and the others' waiting.
 program=$faults
 rm -rf "$work/moe"
-FOURFOLD_FAULT="sleep rank=3 step=1 last=1000 phase=backward seconds=0.1" launch 4 train moe.yaml eval.every=0 || fail "P67: exit code $?"
+FOURFOLD_FAULT="sleep rank=3 step=1 last=1000 phase=backward seconds=0.1" launch 4 train moe.yaml eval.every=0 run.ranks_every=3 || fail "P67: exit code $?"
 grep -q "a rank computes .* rank 3 on $(uname -n) longest) and waits for others " "$work/log" || fail "P67: rank 3 is not named"
 python3 - "$work" << 'PYTHON' || fail "P67: see above"
 import json, sys
 line = [json.loads(line) for line in open(sys.argv[1] + "/moe/metrics.jsonl")]
-line = [entry for entry in line if entry.get("event") == "ranks"][-1]
-good = line["slowest"] == 3 and line["computing_largest"] - line["computing_median"] > 0.07 and line["waiting_median"] > 0.07
-print(line)
+lines = [entry for entry in line if entry.get("event") == "ranks"]  # every three steps, and at the end
+good = [entry["step"] for entry in lines] == [3, 6, 8]
+for line in lines:
+    good &= line["slowest"] == 3 and line["computing_largest"] - line["computing_median"] > 0.07 and line["waiting_median"] > 0.07
+    print(line)
 sys.exit(0 if good else 1)
 PYTHON
 

@@ -36,6 +36,22 @@ TEST(MemoryLedger, RefusesToGiveBackMoreThanWasTaken) {
   EXPECT_EQ(ledger.live_total(), 0);
 }
 
+TEST(MemoryLedger, OutOfMemoryNamesTheLargestFirst) {
+  MemoryLedger ledger;
+  EXPECT_NE(ledger.out_of_memory(MemoryTag::buffers, 10).find("Held: nothing; the peak was 0 B. Foretold: nothing."),
+            std::string::npos);
+  ledger.add(MemoryTag::parameters, 2'000'000);
+  ledger.add(MemoryTag::activations, 3'000'000);
+  ledger.remove(MemoryTag::activations, 500'000);
+  ledger.expect(MemoryTag::parameters, 2'000'000);
+  ledger.expect(MemoryTag::activations, 7'000'000'000);
+  const std::string text = ledger.out_of_memory(MemoryTag::activations, 6'000);
+  EXPECT_EQ(
+      text.substr(0, text.find(" To need less")),
+      "out of memory: 6 kB for activations were refused. Held: activations 2.5 MB, parameters 2 MB, together 4.5 MB; "
+      "the peak was 5 MB. Foretold: activations 7 GB, parameters 2 MB, together 7 GB.");
+}
+
 TEST(MemoryLedger, NamesEveryTag) {
   for (int i = 0; i < kMemoryTags; ++i) EXPECT_NE(memory_tag_name(static_cast<MemoryTag>(i)), "?");
 }

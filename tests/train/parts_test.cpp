@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/timer.hpp"
+#include "base/units.hpp"
 #include "comm/collectives.hpp"
 #include "comm/launch.hpp"
 #include "model/describe.hpp"
