@@ -30,7 +30,9 @@ def run(*command, code=0, memory=None):
     def limit():
         if memory is not None:
             resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=300, preexec_fn=limit)
+    # OpenBLAS's threads ask again for ever for buffers that a limit refuses.
+    environment = os.environ | ({"OPENBLAS_NUM_THREADS": "1"} if memory is not None else {})
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=300, preexec_fn=limit, env=environment)
     check(done.returncode == code, f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout + done.stderr
 
