@@ -163,12 +163,18 @@ def visible(parts):
     return parts
 
 
-def draw_stack(axes, count, parts, xlabel, colours=COLOURS):
-    """Horizontal bars, a bar a point, the first on top; `parts`: label -> its values, one a point."""
+def axis_colour(points, axis):
+    """The same in every plot of a report; the first is left to computing."""
+    axes = sorted({column.split(":", 1)[1] for column in points[0] if column.startswith(("bytes:", "exposed:"))})
+    return COLOURS[1 + axes.index(axis) % (len(COLOURS) - 1)]
+
+
+def draw_stack(axes, count, parts, xlabel, colours=None):
+    """Horizontal bars, a bar a point, the first on top; `parts`: label -> its values, one a point; `colours`: of some labels."""
     left = [0.0] * count
     for index, (label, values) in enumerate(parts.items()):
-        axes.barh(list(range(count))[::-1], values, left=left, height=0.72, color=colours[index % len(colours)], label=label,
-                  edgecolor="white", linewidth=0.6)
+        colour = (colours or {}).get(label, COLOURS[index % len(COLOURS)])
+        axes.barh(list(range(count))[::-1], values, left=left, height=0.72, color=colour, label=label, edgecolor="white", linewidth=0.6)
         left = [a + b for a, b in zip(left, values)]
     axes.set_xlim(0, max(left) * 1.04 or 1.0)
     axes.set_ylim(-0.6, count - 0.4)
@@ -181,13 +187,13 @@ def name_bars(axes, points, clocks=False):
     axes.set_yticklabels([f"{shown(p)}, {ranks_text(p['ranks'])}{WALL[p['clock']] if clocks else ''}" for p in points])
 
 
-def plot_stack(points, parts, name, title, xlabel, clocks=False):
+def plot_stack(points, parts, name, title, xlabel, clocks=False, colours=None):
     """`clocks`: the values are times."""
     parts = visible(parts)
     if not points or not parts:
         return
     figure, axes = pyplot.subplots(figsize=(7.2, 1.5 + 0.31 * len(points)))
-    draw_stack(axes, len(points), parts, xlabel)
+    draw_stack(axes, len(points), parts, xlabel, colours)
     name_bars(axes, points, clocks)
     axes.set_title(title)
     legend_beside(axes, len(parts))
@@ -212,14 +218,16 @@ def plot_phases(points, title):
         parts = {"computing": [number(p["step_seconds"]) / factor - w for p, w in zip(emulated, waited)]}
         parts.update({f"waiting: {axis}": values for axis, values in waits.items()})
         plot_stack(emulated, parts, "3_phases_virtual", f"{title}: a step on the virtual clock",
-                   f"virtual time of a step, a rank's mean [{unit}]\nof the machine file, not of this machine")
+                   f"virtual time of a step, a rank's mean [{unit}]\nof the machine file, not of this machine",
+                   colours={f"waiting: {axis}": axis_colour(points, axis) for axis in axes})
 
 
 def plot_memory(points, title):
     """What a step holds, and beside it the buffers, whose peak may be a save's and then has nothing to do with the layout."""
     figure, (step, beside) = pyplot.subplots(1, 2, figsize=(9.6, 1.7 + 0.31 * len(points)), sharey=True,
                                              gridspec_kw={"width_ratios": [2.2, 1], "wspace": 0.08})
-    for axes, tags, label, colours in ((step, MEMORY[:-1], "what a step holds", COLOURS), (beside, MEMORY[-1:], "buffers", COLOURS[4:])):
+    colours = dict(zip(MEMORY, COLOURS))
+    for axes, tags, label in ((step, MEMORY[:-1], "what a step holds"), (beside, MEMORY[-1:], "buffers")):
         values = {tag: [number(p["memory:" + tag]) for p in points] for tag in tags}
         values = {tag: [v if known(v) else 0.0 for v in each] for tag, each in values.items()}
         unit, factor = scaled(max(sum(each) for each in zip(*values.values())), ["B", "KiB", "MiB", "GiB", "TiB"], 1024.0)
@@ -240,7 +248,8 @@ def plot_bytes(points, title):
     most = max(sum(v for v in (number(p["bytes:" + axis]) for axis in axes) if known(v)) for p in moved)
     unit, factor = scaled(most, ["B", "kB", "MB", "GB", "TB"])
     plot_stack(moved, {axis: [number(p["bytes:" + axis]) / factor for p in moved] for axis in axes}, "6_bytes",
-               f"{title}: communication by axis", f"bytes of a step, all ranks together [{unit}]")
+               f"{title}: communication by axis", f"bytes of a step, all ranks together [{unit}]",
+               colours={axis: axis_colour(points, axis) for axis in axes})
 
 
 def difference(curve, other):

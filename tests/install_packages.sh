@@ -11,7 +11,7 @@ build=(build-essential cmake ninja-build libopenmpi-dev openmpi-bin libtrilinos-
   libyaml-cpp-dev libdnnl-dev ocl-icd-opencl-dev opencl-headers libopenblas-pthread-dev libfmt-dev libspdlog-dev
   libcli11-dev nlohmann-json3-dev libpcre2-dev libsentencepiece-dev)
 corpus=(dict-gcide gzip xz-utils)
-test=(libgtest-dev python3 python3-numpy git ccache)
+test=(libgtest-dev python3 python3-numpy python3-matplotlib git ccache)
 ci=(clang-format clang-tidy git shellcheck)
 slurm=(slurmctld slurmd slurm-client munge libpmix-dev) # libpmix-dev: Slurm opens libpmix.so by that name
 mpich=(mpich libmpich-dev libhdf5-mpich-dev)            # beside Open MPI, which keeps the names mpicc and mpirun
