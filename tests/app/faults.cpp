@@ -2,14 +2,16 @@
 // gives this file the calls of set_progress and of two sums (--wrap, CMakeLists.txt), and the system's write, pwrite
 // and rename are found here before the C library's.
 //
-//   FOURFOLD_FAULT="KIND rank=R step=S phase=P call=N last=S2 seconds=T"
+//   FOURFOLD_FAULT="KIND rank=R step=S phase=P call=N last=S2 seconds=T file=NAME"
 //
 // At the N-th (from 0) entry of the phase, sum or write of the step, on the rank (none given: on whichever comes).
 //   kill throw bad_alloc exit0 quick_exit0 segv usr1 term sleep    on entering the phase
 //   skip shorten swap inf                                          a sum over ranks, in the phase; inf: from S to S2
 //   gate                                                           no fault: a step waits for gate.STEP to go
 //   log                                                            no fault: "log rank R: fsync PATH" to standard error
-//   short_write slow_write enospc flip kill_write kill_rename      on the step's checkpoint file
+//   short_write slow_write enospc flip kill_write kill_rename      on the step's checkpoint file, or a file
+//                                                                  whose path ends with NAME
+//   no_locks                                                       the system refuses flock
 #include <fcntl.h>
 #include <mpi.h>
 #include <sys/syscall.h>
@@ -39,7 +41,7 @@ struct Fault {
   std::string kind;
   int rank = -1;
   long step = 0, last = 0;
-  std::string phase;
+  std::string phase, file;
   long call = 0;
   double seconds = 0;
 };
@@ -57,6 +59,7 @@ const Fault& fault() {
       if (key == "step") fault.step = fault.last = std::stol(value);
       if (key == "last") fault.last = std::stol(value);
       if (key == "phase") fault.phase = value == "gradient_sum" ? "gradient sum" : value;
+      if (key == "file") fault.file = value;
       if (key == "call") fault.call = std::stol(value);
       if (key == "seconds") fault.seconds = std::stod(value);
     }
@@ -200,7 +203,7 @@ bool of_writes() {
 bool is_the_file(const std::string& path) {
   char name[32];
   std::snprintf(name, sizeof name, "/step_%08ld.h5", fault().step);
-  return here() && path.find(name) != std::string::npos;
+  return here() && (fault().file.empty() ? path.find(name) != std::string::npos : path.ends_with(fault().file));
 }
 
 std::string path_of(int descriptor) {
@@ -272,6 +275,16 @@ ssize_t write(int descriptor, const void* data, size_t size) {
   return fourfold::test::altered_write(descriptor, data, size, [&](const void* bytes, std::size_t count) {
     return static_cast<ssize_t>(syscall(SYS_write, descriptor, bytes, count));
   });
+}
+
+// Under another name here, since flock is a structure's too.
+int refuse_lock(int descriptor, int operation) noexcept asm("flock");
+int refuse_lock(int descriptor, int operation) noexcept {
+  if (fourfold::test::is("no_locks") && fourfold::test::here()) {
+    errno = ENOLCK;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_flock, descriptor, operation));
 }
 
 int fsync(int descriptor) {

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # selftest_command.sh FOURFOLD FOURFOLD_FAULTS LAUNCHER: the self-test (P54) passes where all is well, on any number of ranks
-# and on a deck's grid; a folder that is none, a full disk, ranks on one core, a sum that is wrong, a rank that hangs are each
-# found, named with what to type, and leave the other lines well. P50: N jobs of one rank are refused.
+# and on a deck's grid. A folder that is none, a full disk, ranks on one core, a sum that is wrong, a rank that hangs, bits that
+# turn over and locks that are refused are each found, named with what to type, and leave the other lines well. P50: N jobs of
+# one rank are refused.
 set -u
 fourfold=$1 faults=$2 launcher=$3
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1
@@ -103,9 +104,23 @@ FOURFOLD_FAULT="skip rank=2 phase=collectives call=1" launch 4
 [ "$code" != 0 ] || fail "a hang: exit code 0" # the watchdog's 1, or what the launcher makes of ranks that it then kills
 [ $((SECONDS - begin)) -lt 60 ] || fail "a hang: $((SECONDS - begin)) s"
 has '^rank 2 on .*, collectives: holds up the run: ' "a hang"
+
+# 6. A bit that turns over on its way to the disk; locks that the system refuses.
+FOURFOLD_FAULT="flip rank=1 file=/rank_000001 call=1" launch 2 # the first write is the folder's trial
+failed 4 files "a flipped bit"
+has '^files +FAILED +rank 0 on .*: reads other bytes from .*/rank_000001.renamed than rank 1 wrote' "a flipped bit"
+FOURFOLD_FAULT="flip rank=1 file=/all.h5" launch 2
+failed 4 'parallel HDF5' "a flipped bit in HDF5"
+has '^parallel HDF5 +FAILED +rank [01] on .*: reads -?[0-9]+ where rank [01] wrote [0-9]+' "a flipped bit in HDF5"
+FOURFOLD_FAULT="no_locks rank=1" launch 2
+failed 4 'file locks' "no locks"
+has '^file locks +FAILED +rank 1 on .*: file locks are refused: No locks available' "no locks"
+FOURFOLD_FAULT="no_locks rank=1" HDF5_USE_FILE_LOCKING=FALSE launch 2
+[ "$code" = 0 ] || fail "no locks, and HDF5 told so: exit code $code"
+has '^file locks +note .*refused.*; HDF5 is told so' "no locks, and HDF5 told so"
 program=$fourfold
 
-# 6. Ranks on one core.
+# 7. Ranks on one core.
 if [ "$cores" -gt 1 ] && command -v taskset > /dev/null; then
   core=$(taskset -pc $$ | sed 's/.*: *\([0-9]*\).*/\1/')
   launcher_before=$launcher options_before=("${options[@]+"${options[@]}"}")
@@ -120,7 +135,7 @@ else
   echo "NOT TESTED: ranks on one core (there is one only, or no taskset)"
 fi
 
-# 7. P50: N jobs of one rank.
+# 8. P50: N jobs of one rank.
 (cd "$work" && SLURM_NTASKS=4 SLURM_PROCID=2 SLURM_STEP_ID=0 "$fourfold" selftest > log 2>&1)
 [ $? = 3 ] || fail "P50: not refused"
 has 'the launcher and MPI disagree: srun \(SLURM_NTASKS=4\).* process 2 of 4' "P50"
