@@ -108,7 +108,7 @@ std::string cost_text(const Deck& deck) {
   text +=
       fmt::format("one step: {} samples, {} tokens, {:.4g} model FLOPs\n", format_thousands(deck.batch.global),
                   format_thousands(tokens), static_cast<double>(graph.training_flops()) * static_cast<double>(tokens));
-  const std::int64_t again = recompute_flops(deck, graph, plan, {0, unit_count(deck.model)});
+  const std::int64_t again = recomputed_work(deck, graph, plan, {0, unit_count(deck.model)}).total();
   if (again > 0) {
     text += fmt::format("run again for backward: {} FLOPs per token, {:.1f} % of the model's; no model FLOPs\n",
                         format_thousands(again),
