@@ -181,7 +181,7 @@ int check(const Options& options) {
 Run check_command(CLI::App& line) {
   const auto options = std::make_shared<Options>();
   add_deck_arguments(line, options->deck);
-  line.add_option("--ranks", options->ranks, "the number of ranks of the job")->check(CLI::Range(1, 1 << 30));
+  line.add_option("--ranks", options->ranks, "the number of ranks of the job")->check(in_range(1, 1 << 30));
   line.add_flag("--all-ranks", options->all_ranks, "list every rank, however many there are");
   line.add_flag("--schedule", options->schedule, "draw the pipeline: stages, operations, idle time");
   line.add_option("--schedule-svg", options->svg, "draw it into this SVG file");

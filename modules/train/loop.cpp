@@ -90,6 +90,7 @@ class Session {
     set_progress(0, "restart");
     choose_file_component(world_, deck_);
     restart();
+    refuse_stop_behind();
     checkpoints_.compare_with_free_space(saves_to_come());
     write_resolved_deck(world_, deck_);  // a refused restart leaves the run's deck as it was
     open_reports();
@@ -146,6 +147,15 @@ class Session {
     trainer_.resume(position->step, position->cursor);
     resumed_from_ = position->step;
     last_saved_ = position->step;
+  }
+
+  // Exit code 75 would say: run me again.
+  void refuse_stop_behind() const {
+    if (!told_to_stop() || step() == 0 || step() >= deck_.run.steps) return;
+    fail_all(ExitCode::input,
+             fmt::format("--stop-at-step {}: the run in {} has done step {} already; give a later step, up to {}, or "
+                         "leave the option out",
+                         options_.stop_at_step, deck_.run.folder, step(), deck_.run.steps));
   }
 
   // A new run whose weights are another's; all else begins anew.
@@ -365,11 +375,12 @@ class Session {
     }
     log_info(fmt::format("{} together at most {}B", text, format_count(peaks.back())));
     const MemoryPerRank reckoned = memory_per_rank(deck_, plan_pipeline(deck_));
-    log_info(fmt::format("  reckoned before: parameters {}B, gradients {}B, optimizer {}B, activations {}B",
-                         format_count(static_cast<double>(reckoned.parameters)),
-                         format_count(static_cast<double>(reckoned.gradients)),
-                         format_count(static_cast<double>(reckoned.optimizer)),
-                         format_count(static_cast<double>(reckoned.activations))));
+    log_info(fmt::format(
+        "  reckoned before: parameters {}B, gradients {}B, optimizer {}B, activations {}B between "
+        "operations (one that runs adds copies of its own)",
+        format_count(static_cast<double>(reckoned.parameters)), format_count(static_cast<double>(reckoned.gradients)),
+        format_count(static_cast<double>(reckoned.optimizer)),
+        format_count(static_cast<double>(reckoned.activations))));
     if (world_.size() > 1 && steps_here_ > 0) {
       log_info(slow_ranks_text(slow));
       metrics_->write(step(), slow);

@@ -242,16 +242,22 @@ std::string activations_text(const Deck& deck, const PipelinePlan& plan) {
   const ScheduleReport report = activation_report(deck, plan, places);
   for (int stage = 0; stage < plan.schedule.stages; ++stage) {
     std::vector<std::string> parts;
-    for (const auto& [keeping, verb] : {std::pair{Keeping::keep, "keeps"}, std::pair{Keeping::recompute, "recomputes"},
-                                        std::pair{Keeping::offload, "offloads"}}) {
+    const auto add = [&](const std::string& verb, Keeping keeping, bool in_part) {
       std::vector<std::int64_t> units;
       for (const Range& chunk : plan.part_of(stage).chunks) {
         for (std::int64_t unit = chunk.begin; unit < chunk.end; ++unit) {
-          if (plan.keeping[static_cast<std::size_t>(unit)] == keeping) units.push_back(unit);
+          const bool part = keeping != Keeping::recompute && runs_again(deck, unit, keeping);
+          if (plan.keeping[static_cast<std::size_t>(unit)] == keeping && part == in_part) units.push_back(unit);
         }
       }
       if (!units.empty()) parts.push_back(fmt::format("{} {}", verb, names_of(plan, units)));
-    }
+    };
+    const std::string sublayers = fmt::format("{}", fmt::join(deck.parallel.activations.sublayers, " and "));
+    add("keeps", Keeping::keep, false);
+    add("recomputes " + sublayers + " and keeps the rest of", Keeping::keep, true);
+    add("recomputes", Keeping::recompute, false);
+    add("offloads", Keeping::offload, false);
+    add("recomputes " + sublayers + " and offloads the rest of", Keeping::offload, true);
     const auto s = static_cast<std::size_t>(stage);
     parts.push_back(fmt::format("{} B at the peak", format_thousands(report.peak_bytes[s])));
     if (report.peak_away[s] > 0)

@@ -99,7 +99,7 @@ expect 2 'cannot read the deck nowhere.yaml: No such file' "$fourfold" check now
 expect 2 'it is a folder' "$fourfold" check "$inputs"
 expect 2 '--rnaks' "$fourfold" check "$quickstart" --rnaks 4
 expect 2 '--ranks' "$fourfold" check "$quickstart" --ranks 0
-expect 2 "override 'steps': wanted: key.path=value" "$fourfold" check "$quickstart" steps
+expect 2 "command line: steps: wanted: key.path=value" "$fourfold" check "$quickstart" steps
 expect 0 'Usage: fourfold' "$fourfold" --help
 expect 0 '^[0-9]+\.[0-9]+\.[0-9]+$' "$fourfold" --version
 
