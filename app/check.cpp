@@ -8,13 +8,16 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "commands.hpp"
+#include "data/file_list.hpp"
 #include "deck/derive.hpp"
 #include "deck/writer.hpp"
 #include "deck_file.hpp"
@@ -141,6 +144,35 @@ std::string as_comments(const std::string& text) {
   return result;
 }
 
+// Decks are checked where their files need not be (a login node, another folder): what is not found is said, on
+// standard error.
+void warn_of_files(const Deck& deck) {
+  const auto look = [](const std::string& key, const std::string& entry) {
+    std::error_code ignored;
+    std::string why;
+    try {
+      const std::string path = expand_files({entry}, key).front();
+      if (std::filesystem::exists(path, ignored)) return;
+      const bool megatron =
+          std::filesystem::exists(path + ".bin", ignored) || std::filesystem::exists(path + ".idx", ignored);
+      if (megatron) return;
+      why = "no such file";
+    } catch (const Error&) {
+      why = "no file matches";
+    }
+    std::fputs(fmt::format("fourfold: warning: {}: {}: {} here ({}); train will refuse it there too, unless it is "
+                           "started where the file is\n",
+                           key, entry, why, std::filesystem::current_path(ignored).string())
+                   .c_str(),
+               stderr);
+  };
+  if (deck.data.kind == DataKind::files) {
+    for (const std::string& entry : deck.data.train) look("data.train", entry);
+    for (const std::string& entry : deck.data.valid) look("data.valid", entry);
+  }
+  if (deck.model.init.from != "none") look("model.init.from", deck.model.init.from);
+}
+
 struct Options {
   DeckArguments deck;
   std::optional<std::int64_t> ranks;
@@ -155,6 +187,7 @@ int check(const Options& options) {
   const std::optional<Deck> deck = checked_deck(text, arguments.overrides, ranks, true, load_text);
   if (!deck) return static_cast<int>(ExitCode::input);
 
+  warn_of_files(*deck);
   std::string figures;
   Deck settled = *deck;
   if (!deck_ranks(settled)) {

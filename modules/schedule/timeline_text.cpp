@@ -57,8 +57,8 @@ std::string legend(const Schedule& schedule) {
     });
     if (used) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", entry.name, std::string(2, filling(entry.kind)));
   }
-  return "legend  " + text +
-         "; the number is the micro-batch's (none: no room), after a point the chunk of the stage\n";
+  return "legend  " + text + "; the number is the micro-batch (none: no room)" +
+         (schedule.chunks() > schedule.stages ? ", behind the point the chunk of the stage\n" : "\n");
 }
 
 }  // namespace

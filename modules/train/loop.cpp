@@ -90,7 +90,7 @@ class Session {
     set_progress(0, "restart");
     choose_file_component(world_, deck_);
     restart();
-    refuse_stop_behind();
+    if (stop_lies_behind()) return ExitCode::done;
     checkpoints_.compare_with_free_space(saves_to_come());
     write_resolved_deck(world_, deck_);  // a refused restart leaves the run's deck as it was
     open_reports();
@@ -122,6 +122,15 @@ class Session {
  private:
   std::int64_t step() const { return trainer_.steps_done(); }
   bool first_rank() const { return world_.rank() == 0; }
+  // Nothing is done then; exit code 75 would say: run me again.
+  bool stop_lies_behind() const {
+    if (!told_to_stop() || step() == 0 || step() >= deck_.run.steps) return false;
+    log_info(fmt::format(
+        "--stop-at-step {}: {} is at step {} of {} already, nothing is done; give a later step, or leave the "
+        "option out to go on",
+        options_.stop_at_step, deck_.run.folder, step(), deck_.run.steps));
+    return true;
+  }
   bool told_to_stop() const { return options_.stop_at_step > 0 && step() >= options_.stop_at_step; }
   bool evaluation_due() const {
     const std::int64_t every = deck_.eval.every;
@@ -147,15 +156,6 @@ class Session {
     trainer_.resume(position->step, position->cursor);
     resumed_from_ = position->step;
     last_saved_ = position->step;
-  }
-
-  // Exit code 75 would say: run me again.
-  void refuse_stop_behind() const {
-    if (!told_to_stop() || step() == 0 || step() >= deck_.run.steps) return;
-    fail_all(ExitCode::input,
-             fmt::format("--stop-at-step {}: the run in {} has done step {} already; give a later step, up to {}, or "
-                         "leave the option out",
-                         options_.stop_at_step, deck_.run.folder, step(), deck_.run.steps));
   }
 
   // A new run whose weights are another's; all else begins anew.

@@ -64,7 +64,7 @@ TEST(Aliases, InMessages) {
 
 TEST(Aliases, OfValues) {
   expect_fault({"precision.compute=fp16"}, "precision.compute",
-               {"wanted: one of fp32, fp64, bf16", "no fp16", "type bf16"});
+               {"wanted: one of fp64, fp32, bf16", "no fp16", "type bf16"});
   expect_fault({"precision=fp16"}, "precision", {"is a block of keys", "no fp16", "type bf16", "under compute"});
   expect_fault({"precision=bf16"}, "precision", {"write precision: {compute: bf16}"});
   expect_fault({"optimizer.kind=adam"}, "optimizer.kind", {"type adamw"});
