@@ -8,14 +8,17 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/units.hpp"
 #include "commands.hpp"
+#include "data/file_list.hpp"
 #include "deck/derive.hpp"
 #include "deck/writer.hpp"
 #include "deck_file.hpp"
@@ -108,7 +111,7 @@ std::string cost_text(const Deck& deck) {
   text +=
       fmt::format("one step: {} samples, {} tokens, {:.4g} model FLOPs\n", format_thousands(deck.batch.global),
                   format_thousands(tokens), static_cast<double>(graph.training_flops()) * static_cast<double>(tokens));
-  const std::int64_t again = recompute_flops(deck, graph, plan, {0, unit_count(deck.model)});
+  const std::int64_t again = recomputed_work(deck, graph, plan, {0, unit_count(deck.model)}).total();
   if (again > 0) {
     text += fmt::format("run again for backward: {} FLOPs per token, {:.1f} % of the model's; no model FLOPs\n",
                         format_thousands(again),
@@ -141,6 +144,35 @@ std::string as_comments(const std::string& text) {
   return result;
 }
 
+// Decks are checked where their files need not be (a login node, another folder): what is not found is said, on
+// standard error.
+void warn_of_files(const Deck& deck) {
+  const auto look = [](const std::string& key, const std::string& entry) {
+    std::error_code ignored;
+    std::string why;
+    try {
+      const std::string path = expand_files({entry}, key).front();
+      if (std::filesystem::exists(path, ignored)) return;
+      const bool megatron =
+          std::filesystem::exists(path + ".bin", ignored) || std::filesystem::exists(path + ".idx", ignored);
+      if (megatron) return;
+      why = "no such file";
+    } catch (const Error&) {
+      why = "no file matches";
+    }
+    std::fputs(fmt::format("fourfold: warning: {}: {}: {} here ({}); train will refuse it there too, unless it is "
+                           "started where the file is\n",
+                           key, entry, why, std::filesystem::current_path(ignored).string())
+                   .c_str(),
+               stderr);
+  };
+  if (deck.data.kind == DataKind::files) {
+    for (const std::string& entry : deck.data.train) look("data.train", entry);
+    for (const std::string& entry : deck.data.valid) look("data.valid", entry);
+  }
+  if (deck.model.init.from != "none") look("model.init.from", deck.model.init.from);
+}
+
 struct Options {
   DeckArguments deck;
   std::optional<std::int64_t> ranks;
@@ -155,6 +187,7 @@ int check(const Options& options) {
   const std::optional<Deck> deck = checked_deck(text, arguments.overrides, ranks, true, load_text);
   if (!deck) return static_cast<int>(ExitCode::input);
 
+  warn_of_files(*deck);
   std::string figures;
   Deck settled = *deck;
   if (!deck_ranks(settled)) {
@@ -181,7 +214,7 @@ int check(const Options& options) {
 Run check_command(CLI::App& line) {
   const auto options = std::make_shared<Options>();
   add_deck_arguments(line, options->deck);
-  line.add_option("--ranks", options->ranks, "the number of ranks of the job")->check(CLI::Range(1, 1 << 30));
+  line.add_option("--ranks", options->ranks, "the number of ranks of the job")->check(in_range(1, 1 << 30));
   line.add_flag("--all-ranks", options->all_ranks, "list every rank, however many there are");
   line.add_flag("--schedule", options->schedule, "draw the pipeline: stages, operations, idle time");
   line.add_option("--schedule-svg", options->svg, "draw it into this SVG file");

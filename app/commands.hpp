@@ -2,6 +2,7 @@
 // to CMakeLists.txt.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -35,5 +36,11 @@ void add_deck_arguments(CLI::App& line, DeckArguments& arguments);
 
 // For an option's check(): what is wrong with a number that must be 0 or more ("" if nothing). CLI's own lets nan pass.
 std::string not_negative(const std::string& text);
+std::string above_zero_to_one(const std::string& text);
+// The same of an integer.
+std::function<std::string(const std::string&)> in_range(std::int64_t least, std::int64_t most);
+
+// What is wrong with a word that is none of the names: the legal ones, and the nearest.
+std::string not_one_of(const std::string& text, const std::vector<std::string>& names);
 
 }  // namespace fourfold

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -20,11 +21,24 @@
 namespace fourfold {
 namespace {
 
+// A word of `values`, which CLI then turns into its value.
+template <class Value>
+CLI::Validator one_of(const std::map<std::string, Value>& values) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : values) names.push_back(name);
+  const auto replace = [values, names](std::string& text) {
+    const std::string fault = not_one_of(text, names);
+    if (fault.empty()) text = std::to_string(static_cast<int>(values.at(text)));
+    return fault;
+  };
+  return {replace, fmt::format("{{{}}}", fmt::join(names, ",")), "one of"};
+}
+
 void add_data(CLI::App& line, ConvertOptions& options) {
   line.add_option("FILES", options.inputs, "text or token files (Megatron, llm.c); paths and globs")->required();
   line.add_option("--to", options.to, "megatron, llmc or, from tokens back, text")
       ->required()
-      ->transform(CLI::CheckedTransformer(std::map<std::string, TokenFormat>{
+      ->transform(one_of(std::map<std::string, TokenFormat>{
           {"megatron", TokenFormat::megatron}, {"llmc", TokenFormat::llmc}, {"text", TokenFormat::text}}));
   line.add_option("--output", options.stem,
                   "STEM of STEM.bin and STEM.idx, of STEM_000000.bin and so on, of STEM.txt or STEM.jsonl")
@@ -35,22 +49,22 @@ void add_data(CLI::App& line, ConvertOptions& options) {
       "SentencePiece; a folder that holds one");
   line.add_option("--documents", options.documents,
                   "a text file is one document (files), one a line (lines), or JSON (jsonl)")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, DocumentsOf>{
+      ->transform(one_of(std::map<std::string, DocumentsOf>{
           {"files", DocumentsOf::files}, {"lines", DocumentsOf::lines}, {"jsonl", DocumentsOf::jsonl}}));
   line.add_option("--json-key", options.json_key, "of jsonl: where the text is");
   line.add_option("--end-of-document", options.end_of_document,
                   "id that ends a document (Megatron) or begins it (llm.c); without it the tokenizer's")
-      ->check(CLI::Range(0, 1 << 24));
+      ->check(in_range(0, 1 << 24));
   line.add_flag("!--no-end", options.append_end, "text to Megatron: no id after a document");
   line.add_option("--vocab", options.vocab, "ids are below it; u16 below 65,500, else 32 bits")
-      ->check(CLI::Range(1, 1 << 24));
+      ->check(in_range(1, 1 << 24));
   line.add_option("--raw", options.raw, "what files without a known header are: text, u16 or u32")
-      ->transform(CLI::CheckedTransformer(
+      ->transform(one_of(
           std::map<std::string, RawKind>{{"text", RawKind::text}, {"u16", RawKind::u16}, {"u32", RawKind::u32}}));
   line.add_option("--shard-tokens", options.shard_tokens, "most tokens of a llm.c file")
-      ->check(CLI::Range(1, 2147483647));
+      ->check(in_range(1, 2147483647));
   line.add_option("--parts", options.parts, "token files to so many Megatron pairs, STEM-00001-of-00004 and so on")
-      ->check(CLI::Range(1, 99999));
+      ->check(in_range(1, 99999));
 }
 
 int convert_data_files(const ConvertOptions& options) {
@@ -81,20 +95,22 @@ void add_weights(CLI::App& line, WeightOptions& options) {
                   "the run's folder to make of foreign weights, or the folder (llm.c: the file) to export to")
       ->required();
   line.add_option("--to", options.out.to, "of an export: huggingface or llmc")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, exchange::WeightFormat>{
+      ->transform(one_of(std::map<std::string, exchange::WeightFormat>{
           {"huggingface", exchange::WeightFormat::huggingface}, {"llmc", exchange::WeightFormat::llmc}}));
   line.add_option("--precision", options.precision, "of the checkpoint that is made: fp32, bf16 or fp64")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, Precision>{
+      ->transform(one_of(std::map<std::string, Precision>{
           {"fp32", Precision::fp32}, {"bf16", Precision::bf16}, {"fp64", Precision::fp64}}));
   line.add_option("--type", options.type,
                   "of exported numbers: F32, BF16, F16 or F64; without it what was imported, else what is stored")
-      ->check(CLI::IsMember({"F32", "BF16", "F16", "F64"}));
+      ->check([](const std::string& text) {
+        return not_one_of(text, {"F32", "BF16", "F16", "F64"});
+      });
   line.add_option("--experts", options.out.experts,
                   "of an export: each (matrices of each expert by themselves, which every reader knows) or stacked")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, exchange::ExpertLayout>{
-          {"each", exchange::ExpertLayout::each}, {"stacked", exchange::ExpertLayout::stacked}}));
+      ->transform(one_of(std::map<std::string, exchange::ExpertLayout>{{"each", exchange::ExpertLayout::each},
+                                                                       {"stacked", exchange::ExpertLayout::stacked}}));
   line.add_option("--shard-bytes", options.out.shard_bytes, "of tensor data in an exported file, at most")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50));
+      ->check(in_range(std::int64_t{1}, std::int64_t{1} << 50));
 }
 
 void print(const exchange::ExchangeReport& report) {

@@ -103,21 +103,21 @@ Run generate_command(CLI::App& line) {
   line.add_option("--prompts", arguments->prompts.file,
                   "a file of prompts: a line each, or *.jsonl: objects with \"prompt\" (text) or \"ids\"");
   line.add_option("--begin", arguments->prompts.begin_id, "id put before every text: the begin of text of Llama")
-      ->check(CLI::Range(0, 1 << 30));
+      ->check(in_range(0, 1 << 30));
   line.add_flag("--json", arguments->json, "a line of JSON for each prompt, as several prompts always get");
   line.add_option("--tokens", arguments->options.tokens,
                   "at most so many new tokens of a prompt; the end of the document ends the text")
-      ->check(CLI::Range(std::int64_t{0}, kMost))
+      ->check(in_range(std::int64_t{0}, kMost))
       ->capture_default_str();
   SamplingOptions& sampling = arguments->options.sampling;
   line.add_option("--temperature", sampling.temperature, "0: always the likeliest token")
       ->check(not_negative)
       ->capture_default_str();
   line.add_option("--top-k", sampling.top_k, "choose among the k likeliest tokens; 0: among all")
-      ->check(CLI::Range(std::int64_t{0}, kMost))
+      ->check(in_range(std::int64_t{0}, kMost))
       ->capture_default_str();
   line.add_option("--top-p", sampling.top_p, "and among the fewest likeliest whose probabilities reach p; 1: all")
-      ->check(not_negative)
+      ->check(above_zero_to_one)
       ->capture_default_str();
   line.add_option("--seed", sampling.seed, "of the draws")->capture_default_str();
   line.add_option("--checkpoint", arguments->checkpoint,

@@ -1,5 +1,7 @@
 #include "job.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -58,6 +60,22 @@ Deck fitted_to_stage_grids(Deck deck, int ranks) {
   return deck;
 }
 
+std::string unfilled_text(const ParallelDeck& parallel, int ranks) {
+  const DenseShape& dense = parallel.dense;
+  const std::int64_t each = capped_product({dense.depth, dense.row, dense.col});
+  std::string text = fmt::format(
+      "{} ranks do not fill the deck's grid (parallel): choose a multiple of {} = stages {} x depth {} x row {} x col "
+      "{}",
+      ranks, capped_product({parallel.stages, each}), parallel.stages, dense.depth, dense.row, dense.col);
+  if (parallel.moe && capped_product({parallel.moe->expert, parallel.moe->row, parallel.moe->col}) > 1) {
+    const MoeShape& moe = *parallel.moe;
+    text += fmt::format(", and of {} = stages {} x expert {} x row {} x col {}",
+                        capped_product({parallel.stages, moe.expert, moe.row, moe.col}), parallel.stages, moe.expert,
+                        moe.row, moe.col);
+  }
+  return text + "; or give another grid, such as parallel.stages=1";
+}
+
 Deck fitted_to(Deck deck, int ranks) {
   if (!deck.parallel.stage_grids.empty()) return fitted_to_stage_grids(std::move(deck), ranks);
   const std::int64_t micro = deck.batch.micro > 0 ? deck.batch.micro : std::min(deck.batch.global, kMostSequences);
@@ -67,9 +85,7 @@ Deck fitted_to(Deck deck, int ranks) {
   if (deck.parallel.moe) deck.parallel.moe->replica = 0;
   derive_grid(deck, ranks);
   if (deck.parallel.dense.data == 0 || deck.parallel.moe->replica == 0) {
-    fail_all(ExitCode::input, std::to_string(ranks) +
-                                  " ranks do not fill the deck's grid (parallel): choose a multiple of "
-                                  "stages x depth x row x col, and of expert x row x col");
+    fail_all(ExitCode::input, unfilled_text(deck.parallel, ranks));
   }
   return deck;
 }

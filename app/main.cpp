@@ -4,10 +4,14 @@
 //   2. the command        its own file: check.cpp, train.cpp, eval.cpp, ...
 //   3. the exit code      README, "Exit codes"
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/error.hpp"
@@ -60,10 +64,42 @@ void add_deck_arguments(CLI::App& line, DeckArguments& arguments) {
   line.add_option("KEY.PATH=VALUE", arguments.overrides, "in place of what the deck says; the value is YAML");
 }
 
-std::string not_negative(const std::string& text) {
+namespace {
+
+// The whole text as a number; nan where it is none.
+double number_of(const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
-  return end != text.c_str() && *end == '\0' && value >= 0 ? "" : text + " is not legal; wanted: a number, 0 or more";
+  return end != text.c_str() && *end == '\0' && std::isfinite(value) ? value : std::nan("");
+}
+
+}  // namespace
+
+std::string not_negative(const std::string& text) {
+  return number_of(text) >= 0 ? "" : text + " is not legal; wanted: a number, 0 or more";
+}
+
+std::string above_zero_to_one(const std::string& text) {
+  const double value = number_of(text);
+  if (value > 0 && value <= 1) return "";
+  return text + " is not legal; wanted: a number above 0, up to 1" + (value > 1 ? "; nearest: 1" : "");
+}
+
+std::function<std::string(const std::string&)> in_range(std::int64_t least, std::int64_t most) {
+  return [least, most](const std::string& text) -> std::string {
+    std::int64_t value = 0;
+    const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool whole = fault == std::errc() && end == text.data() + text.size();
+    if (whole && value >= least && value <= most) return "";
+    return text + " is not legal; wanted: an integer, " + std::to_string(least) + " to " + std::to_string(most) +
+           (whole ? "; nearest: " + std::to_string(value < least ? least : most) : "");
+  };
+}
+
+std::string not_one_of(const std::string& text, const std::vector<std::string>& names) {
+  if (std::find(names.begin(), names.end(), text) != names.end()) return "";
+  const std::string nearest = nearest_name(text, names);
+  return text + " is not legal; wanted: one of " + join(names) + (nearest.empty() ? "" : "; nearest: " + nearest);
 }
 
 int run(int argc, char** argv) {

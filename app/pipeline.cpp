@@ -36,16 +36,20 @@ std::string units_text(const Pipeline& pipeline, const Range& cut) {
 Pipeline pipeline_of(const Deck& deck) {
   Pipeline pipeline{plan_pipeline(deck), {}, {}};
   const Graph graph = describe(deck.model);
-  const std::vector<std::int64_t>& times = deck.emulate.stage_times;
-  if (times.empty()) {
-    pipeline.durations.chunks = chunk_flops(pipeline.units, pipeline.cuts);
+  const std::vector<std::int64_t>& given = deck.emulate.stage_times;
+  if (given.empty()) {
     for (std::size_t c = 0; c < pipeline.cuts.size(); ++c) {
-      pipeline.durations.chunks[c].input += recompute_flops(deck, graph, pipeline, pipeline.cuts[c]);
+      const int stage = pipeline.schedule.stage_of_chunk[c];
+      PassTimes times = pipeline.times(stage, work_of(pipeline.units, pipeline.cuts[c]));
+      times.input += pipeline.times(stage, recomputed_work(deck, graph, pipeline, pipeline.cuts[c])).forward;
+      pipeline.durations.chunks.push_back(times);
     }
     const std::int64_t samples = deck.batch.global / deck.batch.micro_batches;
-    pipeline.unit = {static_cast<double>(samples * graph.tokens_per_sample), "FLOP"};
+    pipeline.unit = {
+        static_cast<double>(samples * graph.tokens_per_sample) / static_cast<double>(pipeline.times.ticks_per_flop()),
+        "FLOP"};
   } else {
-    pipeline.durations = equal_durations(pipeline.schedule, {times[0], times[1], times[2]});
+    pipeline.durations = equal_durations(pipeline.schedule, {given[0], given[1], given[2]});
     if (deck.emulate.description) pipeline.durations.latency = latencies(deck, pipeline);
     pipeline.unit = {1e-12, "s"};
   }
@@ -81,8 +85,8 @@ std::string pipeline_text(const Pipeline& pipeline) {
                                  schedule.stages, schedule.chunks(), schedule.micro_batches);
   double all = 0;
   std::vector<double> costs;
-  for (const PassTimes& flops : chunk_flops(pipeline.units, pipeline.cuts)) {
-    costs.push_back(static_cast<double>(flops.total()));
+  for (const Range& cut : pipeline.cuts) {
+    costs.push_back(static_cast<double>(work_of(pipeline.units, cut).flops().total()));
     all += costs.back();
   }
   for (int chunk = 0; chunk < schedule.chunks(); ++chunk) {

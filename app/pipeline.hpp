@@ -11,7 +11,7 @@
 namespace fourfold {
 
 struct Pipeline : PipelinePlan {
-  Durations durations;  // emulate.stage_times, else FLOPs of one token
+  Durations durations;  // emulate.stage_times, else FLOPs of the rank that has most, for one token
   TickUnit unit;
 };
 

@@ -19,7 +19,7 @@ Run train_command(CLI::App& line) {
   const auto arguments = std::make_shared<Arguments>();
   add_deck_arguments(line, arguments->deck);
   line.add_option("--stop-at-step", arguments->options.stop_at_step, "save after this step and leave with exit code 75")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 60));
+      ->check(in_range(std::int64_t{1}, std::int64_t{1} << 60));
   line.add_flag("--new-schedule", arguments->options.new_schedule,
                 "go on with the deck's learning rate although the checkpoint was made with another");
   line.add_flag("--new-data", arguments->options.new_data,

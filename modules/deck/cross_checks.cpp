@@ -29,6 +29,11 @@ Place KeyPlaces::of(const std::string& path) const {
   for (std::string block = path; !block.empty();
        block = block.find('.') == std::string::npos ? "" : block.substr(0, block.rfind('.'))) {
     if (const auto found = given.find(block); found != given.end()) return found->second;
+    // An override gives a key without its block.
+    for (auto inside = given.lower_bound(block + "."); inside != given.end() && inside->first.starts_with(block + ".");
+         ++inside) {
+      if (inside->second.line == 0) return inside->second;
+    }
   }
   return Place{file, 1, 1};
 }

@@ -22,7 +22,8 @@ struct KeyPlaces {
   std::map<std::string, Place> given;
   std::set<std::string> faulty;
 
-  // Of the key, or of the nearest block around it that the deck has, or the start of the deck.
+  // Of the key, or of the nearest block around it that the deck has or an override gives a key of, or the start of the
+  // deck.
   Place of(const std::string& path) const;
 };
 

@@ -72,6 +72,10 @@ class Line {
     key_.limits.most_entries = most;
     return *this;
   }
+  Line& list_help(std::string text) {
+    key_.list_help = std::move(text);
+    return *this;
+  }
   Line& choices(std::vector<std::string> names) {
     key_.choices = std::move(names);
     return *this;

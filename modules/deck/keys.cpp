@@ -311,15 +311,18 @@ std::vector<DeckKey> make_table() {
                "units of each model chunk, in the model's order: embedding, blocks, head, or matrices of an mlp, "
                "residual blocks",
                [](auto& d) { return &d.parallel.cuts; })
+          .list_help("type a list with one a chunk (stages x interleave), such as [2, 2, 2] for 3 chunks of 6 units")
           .derived("by cost, the largest as small as it can be", "[6]"));
   add(integers("parallel.extra_in_flight", between(0, kMostCount),
                "of geo: micro-batches more in flight across each boundary between stages",
                [](auto& d) { return &d.parallel.extra_in_flight; })
+          .list_help("type a list with one a boundary between stages, such as [0, 2, 0] for 4 stages")
           .derived("none, geo needs them", "[0]"));
   add(texts("parallel.schedule_list",
             "of list: what each stage computes, as \"F0 F1 B0 B1\": F forward, B backward or I and W, its two halves",
             [](auto& d) { return &d.parallel.schedule_list; })
-          .derived("none, list needs them", "[\"F0 B0\"]"));
+          .list_help("type a list with a text for each stage, such as [F0-1 B0-1, F0 B0 F1 B1] for 2 stages")
+          .derived("none, list needs them", "[]"));
   add(choice("parallel.depth_splits", "what the depth axis splits: samples, or the tokens of each (long contexts)",
              {"batch", "sequence"}, [](auto& d) { return &d.parallel.depth_splits; }));
   add(boolean("parallel.sequence_shard", "tokens between linear layers are split over row",
@@ -333,13 +336,16 @@ std::vector<DeckKey> make_table() {
   add(texts("parallel.activations.keep",
             "layers other than by default: blocks (matrices of an mlp) from 0, ranges, head",
             [](auto& d) { return &d.parallel.activations.keep; })
+          .list_help("type a list of layers, such as [0], or for all of them parallel.activations.default=keep")
           .derived("none", "[head]"));
-  add(texts("parallel.activations.recompute", "the same, of layers that run forward again", [](auto& d) {
-        return &d.parallel.activations.recompute;
-      }).derived("none", "[\"0-1\"]"));
-  add(texts("parallel.activations.offload", "the same, of layers that move all away", [](auto& d) {
-        return &d.parallel.activations.offload;
-      }).derived("none", "[\"2\"]"));
+  add(texts("parallel.activations.recompute", "the same, of layers that run forward again",
+            [](auto& d) { return &d.parallel.activations.recompute; })
+          .list_help("type a list of layers, such as [0], or for all of them parallel.activations.default=recompute")
+          .derived("none", "[\"0-1\"]"));
+  add(texts("parallel.activations.offload", "the same, of layers that move all away",
+            [](auto& d) { return &d.parallel.activations.offload; })
+          .list_help("type a list of layers, such as [0], or for all of them parallel.activations.default=offload")
+          .derived("none", "[\"2\"]"));
   add(texts("parallel.activations.sublayers",
             "of a transformer's blocks that are not recomputed whole: attention, ffn, each with its norm, run again",
             [](auto& d) { return &d.parallel.activations.sublayers; })

@@ -50,6 +50,7 @@ struct DeckKey {
   std::vector<std::string> choices;
   std::string counted;  // of a counted_choice: the name that takes a count, within the limits
   Need need = Need::never;
+  std::string list_help;  // what to type where a list is wanted and another value stands; "": [value]
   // Without a fixed default: how the value follows from others where it is left out ("" if it must be given), and an
   // example for all_keys.yaml, as YAML. With a fixed default the default is the one of the struct.
   std::string derived;

@@ -68,6 +68,32 @@ void interleave_rule(const Check& check) {
   }
 }
 
+// An interleaved schedule of one chunk a stage is 1f1b by another name.
+void one_chunk_rule(const Check& check) {
+  const ParallelDeck& parallel = check.deck.parallel;
+  if (!check.sound({"parallel.interleave", "parallel.schedule", "parallel.stages"}) || !units_known(check)) return;
+  if (parallel.schedule != "interleaved" || parallel.interleave > 1) return;
+  const bool two = 2 * parallel.stages <= unit_count(check.deck.model);
+  check.add("parallel.schedule", std::string("interleaved wants parallel.interleave of 2 or more (it is 1, which is "
+                                             "schedule 1f1b); type 1f1b") +
+                                     (two ? ", or parallel.interleave=2" : ""));
+}
+
+// What another schedule would need, given beside this one. No entries, or none above 0, say nothing.
+void other_schedule_rules(const Check& check) {
+  const ParallelDeck& parallel = check.deck.parallel;
+  if (!check.sound({"parallel.schedule"})) return;
+  const auto refuse = [&](const std::string& path, const std::string& schedule) {
+    check.add(path, "is for parallel.schedule " + schedule + " only, and the schedule is " + parallel.schedule +
+                        "; take it away, or type parallel.schedule=" + schedule);
+  };
+  const std::vector<std::int64_t>& extra = parallel.extra_in_flight;
+  if (parallel.schedule != "geo" && std::any_of(extra.begin(), extra.end(), [](std::int64_t e) { return e > 0; })) {
+    refuse("parallel.extra_in_flight", "geo");
+  }
+  if (parallel.schedule != "list" && !parallel.schedule_list.empty()) refuse("parallel.schedule_list", "list");
+}
+
 void cuts_rule(const Check& check) {
   const ParallelDeck& parallel = check.deck.parallel;
   if (parallel.cuts.empty() || !check.sound({"parallel.cuts", "parallel.schedule"})) return;
@@ -145,7 +171,9 @@ void layer_lists_rule(const Check& check) {
     for (const std::string& entry : *entries) {
       const std::optional<Range> units = named_units(check.deck.model, entry);
       if (!units) {
-        check.add(path, entry + " names no layer of this model; " + layers_text(check.deck.model));
+        const bool every = entry == "all" || entry == "*";
+        check.add(path, entry + " names no layer of this model; " + layers_text(check.deck.model) +
+                            (every ? "; for all layers type parallel.activations.default=" + std::string(key) : ""));
         break;
       }
       for (std::int64_t unit = units->begin; unit < units->end; ++unit) {
@@ -160,6 +188,26 @@ void layer_lists_rule(const Check& check) {
   }
 }
 
+// Parts of blocks that run again as a whole.
+void void_sublayers_rule(const Check& check) {
+  const char* lists[] = {"parallel.activations.default", "parallel.activations.keep", "parallel.activations.recompute",
+                         "parallel.activations.offload"};
+  for (const char* list : lists) {
+    if (!check.sound({list})) return;
+  }
+  if (!units_known(check)) return;
+  const std::vector<Keeping> units = keeping_of_units(check.deck);
+  const auto first = units.begin() + first_layer_unit(check.deck.model);
+  const auto whole = [](Keeping keeping) { return keeping == Keeping::recompute; };
+  if (!std::all_of(first, first + layer_count(check.deck.model), whole)) return;
+  const bool by_default = check.deck.parallel.activations.rest == Keeping::recompute;
+  check.add("parallel.activations.sublayers",
+            "has no meaning: " +
+                std::string(by_default ? "parallel.activations.default: recompute" : "parallel.activations.recompute") +
+                " runs every block again as a whole; take it away, or type " +
+                (by_default ? "parallel.activations.default=keep" : "fewer layers in parallel.activations.recompute"));
+}
+
 void sublayers_rule(const Check& check) {
   const char* path = "parallel.activations.sublayers";
   const std::vector<std::string>& sublayers = check.deck.parallel.activations.sublayers;
@@ -170,6 +218,7 @@ void sublayers_rule(const Check& check) {
               "parallel.activations.recompute");
     return;
   }
+  void_sublayers_rule(check);
   const std::vector<std::string> legal = {"attention", "ffn"};
   for (const std::string& sublayer : sublayers) {
     if (std::find(legal.begin(), legal.end(), sublayer) != legal.end()) continue;
@@ -195,6 +244,8 @@ void pipeline_rules(const Check& check) {
   const ParallelDeck& parallel = check.deck.parallel;
   stage_rule(check);
   interleave_rule(check);
+  one_chunk_rule(check);
+  other_schedule_rules(check);
   cuts_rule(check);
   length_rule(check);
   layer_lists_rule(check);

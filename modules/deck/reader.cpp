@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "deck/aliases.hpp"
 #include "deck/cross_checks.hpp"
 #include "deck/derive.hpp"
 #include "deck/keys.hpp"
@@ -51,6 +52,9 @@ std::string unknown_key_help(const KeyTable& table, const std::string& document,
     }
   }
   if (!elsewhere.empty()) return "; it belongs elsewhere: " + join(elsewhere);
+  if (document == "deck") {
+    if (const std::string help = alias_help(child(block, name)); !help.empty()) return help;
+  }
   return (nearest.empty() ? "" : "; nearest: " + child(block, nearest)) + "; keys of " + where + ": " + join(here);
 }
 
@@ -70,7 +74,7 @@ class DeckReader {
   }
 
   void read_override(const std::string& argument) {
-    const std::string file = "override '" + argument + "'";
+    const std::string file = "command line: " + argument;
     const Place place{file, 0, 0};
     const std::size_t equals = argument.find('=');
     if (equals == std::string::npos || equals == 0) {
@@ -178,7 +182,7 @@ class DeckReader {
         add(node.place.line > 0 && node.kind != YamlNode::Kind::null ? node.place : places_.of(block), block,
             node.kind == YamlNode::Kind::null || node.kind == YamlNode::Kind::map
                 ? "is an empty block; give some of its keys or take it away" + keys
-                : "is a block of keys, not a value" + keys);
+                : "is a block of keys, not a value" + keys + help_of_block(block, node));
         mark_faulty(block);
       }
       return;
@@ -226,8 +230,31 @@ class DeckReader {
       // Of an override the first wrong part of the path is reported.
       std::string wrong = path;
       while (!block_of(wrong).empty() && !is_block(table_, block_of(wrong))) wrong = block_of(wrong);
-      add(place, wrong, "unknown key" + unknown_key_help(table_, document_, block_of(wrong), last_name(wrong)));
+      std::string help;
+      if (document_ == "deck") help = wrong == path ? names_inside(value) : alias_help(path);
+      if (help.empty()) help = unknown_key_help(table_, document_, block_of(wrong), last_name(wrong));
+      add(place, wrong, "unknown key" + help);
     }
+  }
+
+  // Of a block that is unknown: what other programs' names in it are here.
+  static std::string names_inside(const YamlNode& block) {
+    std::string help;
+    for (const auto& [key, value] : block.entries) help += alias_help(key.text);
+    return help;
+  }
+
+  // "precision: fp16": a value of a key inside.
+  std::string help_of_block(const std::string& block, const YamlNode& node) const {
+    if (node.kind != YamlNode::Kind::scalar) return "";
+    for (const std::string& name : names_in_block(table_, block)) {
+      const DeckKey* key = find_key(table_, child(block, name));
+      if (key == nullptr) continue;
+      const bool fits = std::find(key->choices.begin(), key->choices.end(), node.text) != key->choices.end();
+      if (fits) return "; write " + block + ": {" + name + ": " + node.text + "}";
+      if (const std::string help = value_help(key->path, node.text); !help.empty()) return help + ", under " + name;
+    }
+    return "";
   }
 
   void mark_faulty(const std::string& block) {

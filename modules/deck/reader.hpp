@@ -20,7 +20,7 @@ struct DeckText {
 
 // One fault: where, which key, and a message with the rule, the legal values and the nearest of them.
 struct DeckError {
-  std::string file;  // or "override 'key.path=value'", with line 0
+  std::string file;  // or "command line: key.path=value", with line 0
   int line = 0;      // from 1; 0: no position
   int column = 0;
   std::string path;  // "model.heads"; "" where no key is meant

@@ -132,7 +132,7 @@ class StudyReader {
 
   void read_override(const std::string& argument) {
     const std::size_t equals = argument.find('=');
-    const std::string file = "override '" + argument + "'";
+    const std::string file = "command line: " + argument;
     YamlText yaml = parse_yaml(argument.substr(equals + 1), file);
     const std::string name = argument.substr(6, equals - 6);  // behind "study."
     if (!yaml.readable) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <system_error>
 
+#include "deck/aliases.hpp"
 #include "deck/names.hpp"
 
 namespace fourfold {
@@ -140,6 +141,8 @@ Conversion choice_value(const YamlNode& node, const DeckKey& key) {
       if (name == node.text) return {Value(name), ""};
     }
   }
+  const std::string help = node.kind == YamlNode::Kind::scalar ? value_help(key.path, node.text) : "";
+  if (!help.empty()) return {std::nullopt, wanted(node, key) + help};
   const std::string nearest = node.kind == YamlNode::Kind::scalar ? nearest_name(node.text, key.choices) : "";
   return {std::nullopt, wanted(node, key) + (nearest.empty() ? "" : "; nearest: " + nearest)};
 }
@@ -196,8 +199,10 @@ template <class Entry>
 Conversion list_value(const YamlNode& node, const DeckKey& key,
                       Conversion (*entry_value)(const YamlNode&, const DeckKey&)) {
   if (node.kind != YamlNode::Kind::list) {
-    const bool single = node.kind == YamlNode::Kind::scalar;
-    return {std::nullopt, wanted(node, key) + (single ? "; type [" + node.text + "]" : "")};
+    if (!key.list_help.empty()) return {std::nullopt, wanted(node, key) + "; " + key.list_help};
+    const bool one = key.limits.fewest_entries <= 1 && node.kind == YamlNode::Kind::scalar;
+    const bool legal = one && entry_value(node, key).value.has_value();
+    return {std::nullopt, wanted(node, key) + (legal ? "; type [" + node.text + "]" : "")};
   }
   if (node.items.size() < key.limits.fewest_entries || node.items.size() > key.limits.most_entries) {
     return {std::nullopt, std::to_string(node.items.size()) + " entries are not legal; wanted: " + key.legal()};

@@ -18,7 +18,7 @@ std::string in_unit(double ticks, const TickUnit& unit);
 
 // One line a stage: each operation as its name (schedule.hpp) and a filling (F -, B =, I ~, W +); cut to its letter
 // where there is no room, as wide as the names need within `most_columns` (20 or more). Then idle share and peak of
-// activation sets, and a line of times.
+// activation sets, a line of times, and a legend.
 std::string draw_text(const Schedule& schedule, const Timeline& timeline, const TickUnit& unit, int most_columns);
 
 // A picture that stands by itself: coloured operations with their micro-batch numbers, paler for each further chunk of

@@ -40,6 +40,27 @@ int columns_of(const Schedule& schedule, const Timeline& timeline, int most) {
   return static_cast<int>(columns);
 }
 
+// Of the operations that there are.
+std::string legend(const Schedule& schedule) {
+  struct Entry {
+    OperationKind kind;
+    const char* name;
+  };
+  constexpr Entry kEntries[] = {{OperationKind::forward, "F forward"},
+                                {OperationKind::backward, "B backward"},
+                                {OperationKind::backward_input, "I input gradients"},
+                                {OperationKind::backward_weight, "W weight gradients"}};
+  std::string text;
+  for (const Entry& entry : kEntries) {
+    const bool used = std::any_of(schedule.lists.begin(), schedule.lists.end(), [&](const auto& list) {
+      return std::any_of(list.begin(), list.end(), [&](const StageOperation& o) { return o.kind == entry.kind; });
+    });
+    if (used) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", entry.name, std::string(2, filling(entry.kind)));
+  }
+  return "legend  " + text + "; the number is the micro-batch (none: no room)" +
+         (schedule.chunks() > schedule.stages ? ", behind the point the chunk of the stage\n" : "\n");
+}
+
 }  // namespace
 
 std::string in_unit(double ticks, const TickUnit& unit) {
@@ -81,7 +102,7 @@ std::string draw_text(const Schedule& schedule, const Timeline& timeline, const 
   axis += half;
   axis.resize(std::max(axis.size() + 1, static_cast<std::size_t>(columns) - end.size() + 1), ' ');
   text += fmt::format("{:<{}} {}{}   idle {:.1f} % of all\n", "time", label, axis, end, 100 * timeline.idle_share());
-  return text;
+  return text + legend(schedule);
 }
 
 }  // namespace fourfold

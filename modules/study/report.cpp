@@ -86,8 +86,9 @@ TextTable speed_table(const Report& report) {
 
 TextTable phase_table(const Report& report) {
   TextTable table{"Phases of a step",
-                  "Milliseconds of a step, a rank's mean, on the host. Exposed: inside communication and waits for it, "
-                  "part of the phases; of virtual points on the virtual clock.",
+                  "Milliseconds of a step, a rank's mean. Exposed: inside communication and waits for it, part of the "
+                  "phases. A virtual point has two rows: its phases on the host's clock (they tell where this machine "
+                  "spends its time), and what is exposed on the virtual one.",
                   {"point", "ranks", "input", "forward", "backward", "gradient sum", "norm", "update", "exposed",
                    "of the step", "clock"},
                   {}};
@@ -97,8 +98,15 @@ TextTable phase_table(const Report& report) {
     for (const char* phase : kPhases)
       row.push_back(milliseconds(point.median_of("phase_" + std::string(phase) + "_seconds")));
     const double exposed = point.median_of("exposed_seconds");
-    row.push_back(milliseconds(exposed));
-    row.push_back(or_dash(100 * exposed / point.step_seconds, "{:.1f} %"));
+    const std::vector<std::string> waits = {milliseconds(exposed),
+                                            or_dash(100 * exposed / point.step_seconds, "{:.1f} %")};
+    if (point.clock == "virtual") {
+      row.insert(row.end(), {"-", "-", "host"});
+      table.rows.push_back(std::move(row));
+      row = {point.name, std::to_string(point.ranks)};
+      row.insert(row.end(), std::size(kPhases), "-");
+    }
+    row.insert(row.end(), waits.begin(), waits.end());
     row.push_back(point.clock);
     table.rows.push_back(std::move(row));
   }

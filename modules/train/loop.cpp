@@ -102,6 +102,7 @@ class Session {
     set_progress(0, "restart");
     choose_file_component(world_, deck_);
     restart();
+    if (stop_lies_behind()) return ExitCode::done;
     checkpoints_.compare_with_free_space(saves_to_come());
     write_resolved_deck(world_, deck_);  // a refused restart leaves the run's deck as it was
     open_reports();
@@ -134,6 +135,15 @@ class Session {
  private:
   std::int64_t step() const { return trainer_.steps_done(); }
   bool first_rank() const { return world_.rank() == 0; }
+  // Nothing is done then; exit code 75 would say: run me again.
+  bool stop_lies_behind() const {
+    if (!told_to_stop() || step() == 0 || step() >= deck_.run.steps) return false;
+    log_info(fmt::format(
+        "--stop-at-step {}: {} is at step {} of {} already, nothing is done; give a later step, or leave the "
+        "option out to go on",
+        options_.stop_at_step, deck_.run.folder, step(), deck_.run.steps));
+    return true;
+  }
   bool told_to_stop() const { return options_.stop_at_step > 0 && step() >= options_.stop_at_step; }
   bool evaluation_due() const {
     const std::int64_t every = deck_.eval.every;
@@ -392,11 +402,12 @@ class Session {
                           format_count(peaks[static_cast<std::size_t>(tag)]));
     }
     log_info(fmt::format("{} together at most {}B", text, format_count(peaks.back())));
-    log_info(fmt::format("  reckoned before: parameters {}B, gradients {}B, optimizer {}B, activations {}B",
-                         format_count(static_cast<double>(reckoned_.parameters)),
-                         format_count(static_cast<double>(reckoned_.gradients)),
-                         format_count(static_cast<double>(reckoned_.optimizer)),
-                         format_count(static_cast<double>(reckoned_.activations))));
+    log_info(fmt::format(
+        "  reckoned before: parameters {}B, gradients {}B, optimizer {}B, activations {}B between "
+        "operations (one that runs adds copies of its own)",
+        format_count(static_cast<double>(reckoned_.parameters)), format_count(static_cast<double>(reckoned_.gradients)),
+        format_count(static_cast<double>(reckoned_.optimizer)),
+        format_count(static_cast<double>(reckoned_.activations))));
     if (world_.size() > 1 && steps_here_ > 0) {
       log_info(slow_ranks_text(slow));
       metrics_->write(step(), slow);

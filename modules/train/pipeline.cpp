@@ -42,19 +42,45 @@ ScheduleRequest schedule_request(const Deck& deck) {
   return request;
 }
 
+namespace {
+
+// Rows are cut over data and depth, features over row and col; attention has its heads over row.
+RankShares rank_shares(const Deck& deck, const DenseShape& grid) {
+  const ParallelDeck& parallel = deck.parallel;
+  const std::int64_t samples = std::max<std::int64_t>(1, deck.batch.global / deck.batch.micro_batches);
+  const std::int64_t most = part(samples, parallel.coordinates(grid), 0).size();
+  const std::int64_t tokens = parallel.depth_splits == DepthSplits::sequence ? grid.depth : 1;
+  const std::int64_t heads =
+      parallel.attention_split == AttentionSplit::col ? grid.row * std::int64_t{grid.col} : grid.row;
+  return {{most, capped_product({samples, tokens, grid.row, grid.col})},
+          {most, capped_product({samples, tokens, heads})}};
+}
+
+RankTimes rank_times(const Deck& deck, const Graph& graph) {
+  std::vector<RankShares> shares;
+  for (int stage = 0; stage < deck.parallel.stages; ++stage)
+    shares.push_back(rank_shares(deck, deck.parallel.grid(stage)));
+  constexpr double kAgain = 2;  // with what runs again
+  return {std::move(shares),
+          kAgain * static_cast<double>(graph.training_flops()) * static_cast<double>(deck.batch.micro_batches)};
+}
+
+}  // namespace
+
 PipelinePlan plan_pipeline(const Deck& deck) {
+  const Graph graph = describe(deck.model);
   PipelinePlan plan;
-  plan.units = model_units(describe(deck.model));
+  plan.units = model_units(graph);
+  plan.times = rank_times(deck, graph);
   plan.schedule = build_schedule(schedule_request(deck));
-  std::vector<std::int64_t> costs;
-  for (const ModelUnit& unit : plan.units) costs.push_back(unit.flops.total());
-  FOURFOLD_ASSERT(std::ssize(costs) == unit_count(deck.model), "the graph has the model's units");
+  const std::int64_t units = std::ssize(plan.units);
+  FOURFOLD_ASSERT(units == unit_count(deck.model), "the graph has the model's units");
   plan.cuts = deck.parallel.cuts.empty() || deck.parallel.schedule == "layered"
-                  ? cut_by_cost(costs, plan.schedule.chunks())
-                  : cut_by_counts(deck.parallel.cuts, std::ssize(costs));
+                  ? cut_by_cost(plan.units, plan.schedule.stage_of_chunk, plan.times)
+                  : cut_by_counts(deck.parallel.cuts, units);
   plan.keeping = keeping_of_units(deck);
   std::vector<bool> away;
-  for (const Range& units : plan.cuts) away.push_back(plan.any(units, Keeping::offload));
+  for (const Range& cut : plan.cuts) away.push_back(plan.any(cut, Keeping::offload));
   // The next set comes back while one backward runs.
   if (plan.offloads()) add_offload(plan.schedule, away, 1);
   require_sound(plan.schedule);
@@ -192,9 +218,9 @@ std::string names_of(const PipelinePlan& plan, const std::vector<std::int64_t>& 
 
 }  // namespace
 
-std::int64_t recompute_flops(const Deck& deck, const Graph& graph, const PipelinePlan& plan, const Range& units) {
+ForwardWork recomputed_work(const Deck& deck, const Graph& graph, const PipelinePlan& plan, const Range& units) {
   const ActivationsDeck& activations = deck.parallel.activations;
-  std::int64_t flops = 0;
+  ForwardWork work;
   for (std::int64_t i = units.begin; i < units.end; ++i) {
     const ModelUnit& unit = plan.units[static_cast<std::size_t>(i)];
     const Keeping keeping = plan.keeping[static_cast<std::size_t>(i)];
@@ -203,10 +229,10 @@ std::int64_t recompute_flops(const Deck& deck, const Graph& graph, const Pipelin
       const LayerCost& layer = graph.layers[static_cast<std::size_t>(l)];
       const char* sublayer = layer.kind == LayerKind::attention ? "attention" : "ffn";
       if (keeping != Keeping::recompute && !recomputes_sublayer(activations, sublayer)) continue;
-      flops += 2 * layer.product_elements + layer.attention_flops;
+      work += {2 * layer.product_elements, layer.attention_flops};
     }
   }
-  return flops;
+  return work;
 }
 
 std::string activations_text(const Deck& deck, const PipelinePlan& plan) {
@@ -216,16 +242,22 @@ std::string activations_text(const Deck& deck, const PipelinePlan& plan) {
   const ScheduleReport report = activation_report(deck, plan, places);
   for (int stage = 0; stage < plan.schedule.stages; ++stage) {
     std::vector<std::string> parts;
-    for (const auto& [keeping, verb] : {std::pair{Keeping::keep, "keeps"}, std::pair{Keeping::recompute, "recomputes"},
-                                        std::pair{Keeping::offload, "offloads"}}) {
+    const auto add = [&](const std::string& verb, Keeping keeping, bool in_part) {
       std::vector<std::int64_t> units;
       for (const Range& chunk : plan.part_of(stage).chunks) {
         for (std::int64_t unit = chunk.begin; unit < chunk.end; ++unit) {
-          if (plan.keeping[static_cast<std::size_t>(unit)] == keeping) units.push_back(unit);
+          const bool part = keeping != Keeping::recompute && runs_again(deck, unit, keeping);
+          if (plan.keeping[static_cast<std::size_t>(unit)] == keeping && part == in_part) units.push_back(unit);
         }
       }
       if (!units.empty()) parts.push_back(fmt::format("{} {}", verb, names_of(plan, units)));
-    }
+    };
+    const std::string sublayers = fmt::format("{}", fmt::join(deck.parallel.activations.sublayers, " and "));
+    add("keeps", Keeping::keep, false);
+    add("recomputes " + sublayers + " and keeps the rest of", Keeping::keep, true);
+    add("recomputes", Keeping::recompute, false);
+    add("offloads", Keeping::offload, false);
+    add("recomputes " + sublayers + " and offloads the rest of", Keeping::offload, true);
     const auto s = static_cast<std::size_t>(stage);
     parts.push_back(fmt::format("{} B at the peak", format_thousands(report.peak_bytes[s])));
     if (report.peak_away[s] > 0)

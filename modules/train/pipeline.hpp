@@ -18,6 +18,7 @@ namespace fourfold {
 
 struct PipelinePlan {
   std::vector<ModelUnit> units;
+  RankTimes times;          // of a stage's busiest rank, for the FLOPs of a token
   std::vector<Range> cuts;  // of the units, one a chunk
   Schedule schedule;        // sound
 
@@ -57,8 +58,8 @@ std::vector<StageCrossing> stage_crossings(const Deck& deck, const PipelinePlan&
 MemoryPerRank memory_of_rank(const Deck& deck, const PipelinePlan& plan, const Coordinates& here);
 MemoryPerRank memory_per_rank(const Deck& deck, const PipelinePlan& plan);
 
-// FLOPs of one token that the backwards of these units add by running forward again. No model FLOPs.
-std::int64_t recompute_flops(const Deck& deck, const Graph& graph, const PipelinePlan& plan, const Range& units);
+// What the backwards of these units add by running forward again. No model FLOPs.
+ForwardWork recomputed_work(const Deck& deck, const Graph& graph, const PipelinePlan& plan, const Range& units);
 // A line a stage: what its units do with their activations, and the bytes of its first rank.
 std::string activations_text(const Deck& deck, const PipelinePlan& plan);
 

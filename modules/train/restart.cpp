@@ -80,13 +80,43 @@ std::string schedule_text(const Deck& deck) {
   return text + fmt::format("then {} to {} at step {}", kind, schedule.final, deck.run.steps);
 }
 
+namespace {
+
+void require_same_optimizer(const Deck& deck, const checkpoint::LoadReport& loaded) {
+  const auto saved = loaded.state.texts.find("optimizer");
+  if (saved == loaded.state.texts.end() || saved->second == optimizer_kind(deck)) return;
+  fail_all(ExitCode::input,
+           fmt::format("optimizer.kind: the checkpoint {0} holds the states of {1}, the deck asks for {2}; type "
+                       "optimizer.kind={1} to go on, or begin a new run of its weights: run.folder=ANOTHER "
+                       "model.init.from={0}",
+                       loaded.source.path, saved->second, optimizer_kind(deck)));
+}
+
+// Another optimizer has other tensors: that is said before their names are.
+checkpoint::Restart load_newest_of(const Communicator& world, const Deck& deck,
+                                   const std::vector<checkpoint::NamedShard>& shards,
+                                   const checkpoint::LoadOptions& options) {
+  try {
+    return checkpoint::load_newest(world, checkpoint_folder(deck), shards, options);
+  } catch (const Error& error) {
+    if (error.caller() != Caller::all_ranks || error.code() != ExitCode::input) throw;
+    checkpoint::LoadOptions state_alone = options;
+    state_alone.skip = {"/params", "/optimizer"};
+    const checkpoint::Restart state = checkpoint::load_newest(world, checkpoint_folder(deck), {}, state_alone);
+    if (state.loaded) require_same_optimizer(deck, *state.loaded);
+    throw;
+  }
+}
+
+}  // namespace
+
 std::optional<RunPosition> load_newest_checkpoint(const Communicator& world, const Deck& deck, const Loader& loader,
                                                   const std::vector<checkpoint::NamedShard>& shards,
                                                   const TrainOptions& options,
                                                   const checkpoint::AllocateHost& allocate) {
   checkpoint::LoadOptions load = load_options(deck);
   load.allocate = allocate;
-  const checkpoint::Restart restart = checkpoint::load_newest(world, checkpoint_folder(deck), shards, load);
+  const checkpoint::Restart restart = load_newest_of(world, deck, shards, load);
   for (const checkpoint::Rejected& one : restart.rejected) log_warn(one.path + ": " + one.why);
   if (!restart.loaded) return std::nullopt;
   const checkpoint::LoadReport& loaded = *restart.loaded;
@@ -95,13 +125,7 @@ std::optional<RunPosition> load_newest_checkpoint(const Communicator& world, con
                "--new-schedule");
   require_same(options.new_data, "data", loaded.state.text("data"), loader.fingerprint().text, "--new-data");
   // The same moments mean other things to another optimizer.
-  if (const auto saved = loaded.state.texts.find("optimizer");
-      saved != loaded.state.texts.end() && saved->second != optimizer_kind(deck)) {
-    fail_all(ExitCode::input,
-             fmt::format("optimizer.kind: the checkpoint's states are {}'s, the deck asks for {}; set it "
-                         "back, or start a new run (run.folder)",
-                         saved->second, optimizer_kind(deck)));
-  }
+  require_same_optimizer(deck, loaded);
   const RunPosition position{loaded.state.integer("step"), loaded.state.integer("cursor")};
   log_info(fmt::format("restart from step {} ({}, {}B in {:.1f} s, {}B/s)", position.step, loaded.source.path,
                        format_count(static_cast<double>(loaded.bytes)), loaded.seconds,

@@ -24,11 +24,18 @@ expect() {
 
 quickstart=$inputs/quickstart.yaml
 expect 0 '^# grid: 4 ranks = stages 1 x \(data 4 x' "$fourfold" check "$quickstart" --ranks 4
-[ ! -s "$work/err" ] || fail "check writes to stderr"
+grep -v 'warning: data.train: corpus/corpus.txt' "$work/err" && fail "check writes to stderr"
 # The whole output is a deck, and reads as itself.
 cp "$work/out" "$work/resolved.yaml"
 expect 0 '^# checkpoint: ' "$fourfold" check "$work/resolved.yaml" --ranks 4
 cmp -s "$work/out" "$work/resolved.yaml" || fail "the resolved deck does not resolve to itself"
+# A file of data that is not here is said, whatever else is right.
+expect 0 'warning: data.train: nowhere.txt: no such file here' "$fourfold" check "$quickstart" 'data.train=[nowhere.txt]'
+expect 0 'warning: data.valid: no/\*.bin: no file matches here' "$fourfold" check "$quickstart" 'data.valid=[no/*.bin]' data.valid_fraction=0
+expect 0 'warning: model.init.from: step_7.h5: no such file' "$fourfold" check "$quickstart" model.init.from=step_7.h5
+: >"$work/there.txt"
+expect 0 '^# grid' "$fourfold" check "$quickstart" "data.train=[$work/there.txt]"
+[ ! -s "$work/err" ] || fail "a warning of a file that is there: $(cat "$work/err")"
 for figure in '^# parameters: [0-9,]+' '^# model FLOPs per token: [0-9,]+' '^# memory per rank: ' '^# checkpoint: '; do
   expect 0 "$figure" "$fourfold" check "$quickstart"
 done
@@ -62,6 +69,13 @@ expect 0 ' 27 us   idle 11.1 % of all$' "$fourfold" check "$quickstart" --schedu
   "${pipeline[@]}" parallel.schedule=zero_bubble
 [ "$(grep -c '<title>' "$work/timeline.svg")" = 96 ] || fail "not 4 stages x 8 micro-batches x 3 operations in the SVG"
 expect 0 ' GFLOP   idle ' "$fourfold" check "$quickstart" --schedule parallel.stages=2 parallel.schedule=layered
+expect 0 '^# legend  F forward --, I input gradients ~~, W weight gradients \+\+;' "$fourfold" check "$quickstart" --schedule \
+  "${pipeline[@]}" parallel.schedule=zero_bubble
+# A stage of four ranks gets four times the work of a stage of one; each is as busy.
+expect 0 'chunk 0 on stage 0: embedding to layers.6; 86.4 % of the FLOPs' "$fourfold" check "$quickstart" --schedule model.layers=8 \
+  batch.micro_batches=4 'parallel.stage_grids=[{data: 4}, {data: 1}]'
+expect 0 'chunk 0 on stage 0: embedding to layers.0; ' "$fourfold" check "$quickstart" --schedule model.layers=8 \
+  batch.micro_batches=4 'parallel.stage_grids=[{data: 1}, {row: 2, col: 2}]'
 # Stages 1 and 2 are on two nodes, 1 us apart: geo pays one round trip.
 printf '%s\n' 'name: two' 'nodes: 2' 'ranks_per_node: 2' 'links: {inside: {latency: 0, bandwidth: 1.0e9}, between: {latency: 1.0e-6, bandwidth: 1.0e9}}' \
   'rank: {fp64: 1.0e12, fp32: 1.0e12, bf16: 1.0e12, memory_bandwidth: 1.0e12}' >"$work/two.yaml"
@@ -70,6 +84,11 @@ expect 0 ' 35 us   idle ' "$fourfold" check "$quickstart" --schedule "${pipeline
 expect 4 'cannot make /nowhere/timeline.svg.tmp: No such file or directory' "$fourfold" check "$quickstart" --schedule-svg /nowhere/timeline.svg
 expect 2 'batch.micro: gives 8000000 micro-batches x 1 chunk are more than' "$fourfold" check "$quickstart" --ranks 1 batch.global=8000000 batch.micro=1
 expect 2 'chunks x micro-batches is more than' "$fourfold" check "$quickstart" --schedule batch.global=8000000 batch.micro=1
+# What is kept and what runs again.
+expect 0 'stage 0: keeps embedding, head; recomputes attention and keeps the rest of layers.0 to layers.3; ' "$fourfold" check \
+  "$quickstart" parallel.activations.sublayers=[attention]
+expect 0 'recomputes layers.0; offloads head; recomputes ffn and offloads the rest of layers.1 to layers.3; ' "$fourfold" check \
+  "$quickstart" parallel.activations='{default: offload, recompute: ["0"], offload: [head], sublayers: [ffn]}'
 expect 2 'parallel.schedule_list: stage 1, entry 2 .X0.: wanted F, B, I or W' "$fourfold" check "$quickstart" \
   parallel.stages=2 batch.micro_batches=1 parallel.schedule=list 'parallel.schedule_list=[F0 B0, F0 X0]'
 
@@ -98,8 +117,15 @@ expect 2 'check wants a DECK' "$fourfold" check
 expect 2 'cannot read the deck nowhere.yaml: No such file' "$fourfold" check nowhere.yaml
 expect 2 'it is a folder' "$fourfold" check "$inputs"
 expect 2 '--rnaks' "$fourfold" check "$quickstart" --rnaks 4
-expect 2 '--ranks' "$fourfold" check "$quickstart" --ranks 0
-expect 2 "override 'steps': wanted: key.path=value" "$fourfold" check "$quickstart" steps
+expect 2 '--ranks: 0 is not legal; wanted: an integer, 1 to 1073741824; nearest: 1' "$fourfold" check "$quickstart" --ranks 0
+for option in '--top-p 2' '--top-p 0' '--top-p -1' '--temperature -1' '--temperature inf' '--top-k -1' '--top-k x'; do
+  # shellcheck disable=SC2086 # two words
+  expect 2 "${option%% *}: ${option##* } is not legal; wanted: " "$fourfold" generate "$quickstart" $option
+done
+expect 2 '--top-p: 2 is not legal; wanted: a number above 0, up to 1; nearest: 1' "$fourfold" generate "$quickstart" --top-p 2
+expect 2 '--to: parquet is not legal; wanted: one of llmc, megatron, text' "$fourfold" convert data x.txt --to parquet --output x
+expect 2 '--type: F8 is not legal; wanted: one of F32, BF16, F16, F64' "$fourfold" convert weights x --type F8 --output x
+expect 2 "command line: steps: wanted: key.path=value" "$fourfold" check "$quickstart" steps
 expect 0 'Usage: fourfold' "$fourfold" --help
 expect 0 '^[0-9]+\.[0-9]+\.[0-9]+$' "$fourfold" --version
 

@@ -200,6 +200,17 @@ def module_table(text):
               f"README.md: {module} may include {given}, modules/order.cmake says {wanted} (of those that are built)")
 
 
+def names_of_other_programs(text):
+    """The README's table is that of modules/deck/aliases.cpp: the same names for the same keys, no more and no fewer."""
+    table = sources["modules/deck/aliases.cpp"].split("kAliases[]")[1].split("struct ValueAlias")[0]
+    wanted = {(name, key) for name, key in re.findall(r'\{"([\w.]+)",\s*(?:\w+|"\w+"),\s*"([\w.]+)"', table)}
+    rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", text.split("### Names of other programs")[1].split("\n### ")[0], re.M)
+    given = {(name, key) for key, names in rows for name in names.split(", ")}
+    check("alias", len(wanted) > 60, "modules/deck/aliases.cpp: its table cannot be read")
+    for name, key in sorted(wanted ^ given):
+        check("alias", False, f"README.md, names of other programs: {name} for {key} is in one of README and aliases.cpp only")
+
+
 def pains_table():
     """Each row's tests are there: names after a path stand in that file, and a number in parentheses too."""
     rows = [line for line in (root / "tests/README.md").read_text().splitlines() if re.match(r"\| P\d\d ", line)]
@@ -214,6 +225,7 @@ def pains_table():
 readmes = sorted(str(path) for path in files if path.name == "README.md")
 text = readme("README.md")
 module_table(text)
+names_of_other_programs(text)
 pains_table()
 for path in readmes:
     if path != "README.md":

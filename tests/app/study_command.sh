@@ -301,5 +301,14 @@ else
   echo "NOT TESTED: plots (no python3-matplotlib here)"
 fi
 
+# 12. A virtual point: its phases are the host's, what is exposed is the virtual clock's; each row says which.
+: >"$work/log"
+launch 2 study study.yaml --only ranks=2 --only strategy=ddp study.folder=virtual \
+  emulate.machine="$here/../../inputs/machines/two_level.yaml"
+launch 1 report virtual
+phases=$(sed -n '/Phases of a step/,/^#* *Bytes/p' "$work/virtual/report.md" | grep '^| *ddp')
+[ "$(grep -c '| *- *| *- *| *host *|' <<<"$phases")" = 1 ] || fail "no row of the host's clock: $phases: $(tail -3 "$work/log")"
+[ "$(grep -c '| *2 *|\( *- *|\)\{6\}.*| *virtual *|' <<<"$phases")" = 1 ] || fail "no row of the virtual clock: $phases"
+
 echo "$killed kills, $failures failures"
 [ "$failures" = 0 ]

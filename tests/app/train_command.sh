@@ -134,6 +134,21 @@ launch "$ranks" train small.yaml run.trace=true --stop-at-step 3
 code=$?
 [ "$code" = 75 ] || fail "--stop-at-step: exit code $code, wanted 75"
 [ -s "$work/run/checkpoints/step_00000003.commit" ] || fail "--stop-at-step: step 3 was not saved"
+for behind in 2 3; do # 75 would ask for the same command again, without end
+  cp "$work/run/metrics.jsonl" "$work/before.jsonl"
+  : >"$work/log"
+  launch "$ranks" train small.yaml --stop-at-step $behind
+  code=$?
+  [ "$code" = 0 ] || fail "--stop-at-step $behind at step 3: exit code $code, wanted 0"
+  grep -q -- "--stop-at-step $behind: .* is at step 3 of 40 already, nothing is done" "$work/log" || fail "not said: $(cat "$work/log")"
+  cmp -s "$work/run/metrics.jsonl" "$work/before.jsonl" || fail "--stop-at-step $behind: something was done"
+done
+: >"$work/log"
+launch "$ranks" train small.yaml optimizer.kind=sgd
+code=$?
+[ "$code" = 2 ] || fail "another optimizer: exit code $code, wanted 2"
+grep -q 'optimizer.kind: the checkpoint .* holds the states of adamw, the deck asks for sgd; type optimizer.kind=adamw' "$work/log" ||
+  fail "another optimizer: $(cat "$work/log")"
 grep -q '"name":"forward"' "$work/run/trace.json" || fail "no forward pass in trace.json"
 (cd "$work" && "$fourfold" check run/deck.yaml >/dev/null) || fail "run/deck.yaml is no deck"
 
@@ -181,6 +196,7 @@ refused 2 'no validation data' eval small.yaml data.valid_fraction=0 eval.every=
 refused 2 'is another model\|is of another model' eval small.yaml model.hidden=24
 refused 2 'is no checkpoint' eval small.yaml --checkpoint small.yaml
 refused 4 'no committed checkpoint' generate small.yaml run.folder=elsewhere --prompt x
+refused 2 'choose a multiple of 3 = stages 3 x depth 1 x row 1 x col 1' generate small.yaml parallel.stages=3 --prompt x
 refused 2 'no tokenizer for a vocabulary of 300' generate small.yaml model.vocab=300 --prompt x
 refused 2 'id 257 is not below' generate small.yaml --ids '3 257'
 refused 2 'is no list of ids' generate small.yaml --ids '3 x'

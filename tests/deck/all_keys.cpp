@@ -21,7 +21,7 @@ TEST(AllKeys, IsALegalDeckWithTheDefaults) {
   const Deck defaults;
   std::size_t with_default = 0;
   for (const DeckKey& key : deck_keys()) {
-    ASSERT_TRUE(key.get(result.deck).has_value()) << key.path;
+    ASSERT_TRUE(key.get(result.deck).has_value() || key.example == "[]") << key.path;
     if (!key.fixed_default()) continue;
     ++with_default;
     EXPECT_EQ(key.get(result.deck), key.get(defaults)) << key.path;

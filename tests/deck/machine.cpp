@@ -90,7 +90,7 @@ TEST(MachineFile, OfWhatItRunsOnIsLoadedToo) {
   EXPECT_EQ(both.deck.run.description->ranks(), 2);  // it need not hold the job
   EXPECT_EQ(both.deck.emulate.description->ranks(), 6);
   EXPECT_EQ(numbered_list(read({"", "No such file"}).errors),
-            "1. override 'run.machine=m.yaml': run.machine: cannot read m.yaml: No such file\n");
+            "1. command line: run.machine=m.yaml: run.machine: cannot read m.yaml: No such file\n");
   const ReadResult faulty = read({with_line("nodes", "nodes: 0"), ""});
   ASSERT_EQ(faulty.errors.size(), 1u) << numbered_list(faulty.errors);
   EXPECT_TRUE(faulty.errors[0].text().starts_with("m.yaml:2:1: nodes: ")) << faulty.errors[0].text();

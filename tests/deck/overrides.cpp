@@ -24,18 +24,27 @@ TEST(Overrides, ErrorsNameThemAndComeLast) {
                                       1);
   std::vector<std::string> texts;
   for (const DeckError& error : result.errors) texts.push_back(error.text());
-  const std::vector<std::string> beginnings = {"a.yaml:4:13: optimizer.clip: ",
-                                               "override 'model.heds=3': model.heds: unknown key; nearest: model.heads",
-                                               "override 'nothing': wanted: key.path=value",
-                                               "override '=3': wanted: key.path=value",
-                                               "override 'run.x.y=1': run.x: unknown key",
-                                               "override 'eval=3': eval: is a block of keys",
-                                               "override 'run.steps=2': run.steps: duplicate key",
-                                               "override 'model.widths=[1': model.widths: not YAML",
-                                               "override 'optimizer.lr=abc': optimizer.lr: abc is not legal",
-                                               "override 'model.vocab=99': model.vocab: 99 is too small"};
+  const std::vector<std::string> beginnings = {
+      "a.yaml:4:13: optimizer.clip: ",
+      "command line: model.heds=3: model.heds: unknown key; nearest: model.heads",
+      "command line: nothing: wanted: key.path=value",
+      "command line: =3: wanted: key.path=value",
+      "command line: run.x.y=1: run.x: unknown key",
+      "command line: eval=3: eval: is a block of keys",
+      "command line: run.steps=2: run.steps: duplicate key",
+      "command line: model.widths=[1: model.widths: not YAML",
+      "command line: optimizer.lr=abc: optimizer.lr: abc is not legal",
+      "command line: model.vocab=99: model.vocab: 99 is too small"};
   ASSERT_EQ(texts.size(), beginnings.size()) << numbered_list(result.errors);
   for (std::size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(texts[i].find(beginnings[i]), 0u) << texts[i];
+}
+
+// A fault of a key that is left out, in a block that only the command line has a key of.
+TEST(Overrides, AMissingKeyIsWhereItsBlockIs) {
+  const ReadResult result = read_small({"parallel.stages=2", "parallel.schedule=geo"}, 2);
+  ASSERT_EQ(result.errors.size(), 1u) << numbered_list(result.errors);
+  EXPECT_EQ(result.errors[0].text().find("command line: parallel.schedule=geo: parallel.extra_in_flight: must be"), 0u)
+      << result.errors[0].text();
 }
 
 TEST(Overrides, ADottedNameInTheDeckIsNoPath) {

@@ -205,7 +205,8 @@ TEST(Rules, GlobalBatchNeedsAllForwardsFirst) {
   const std::string moe = "model.moe={experts: 4, balance: {aux: 0.01, scope: global_batch}}";
   for (const std::string schedule : {"gpipe", "layered", "1f1b", "zero_bubble", "list"}) {
     const bool legal = schedule == "gpipe" || schedule == "layered";
-    const std::vector<std::string> deck = {moe, "parallel.schedule=" + schedule, "parallel.schedule_list=['F0 B0']"};
+    const std::vector<std::string> deck = {moe, "parallel.schedule=" + schedule,
+                                           schedule == "list" ? "parallel.schedule_list=['F0 B0']" : "run.seed=1"};
     std::vector<std::string> accumulated = deck;
     accumulated.push_back("batch={global: 8, micro_batches: 2}");
     expect_legal(deck);
@@ -304,10 +305,77 @@ TEST(Rules, InterleaveNeedsChunks) {
   }
   for (const std::string schedule : {"interleaved", "modular"}) {
     expect_legal({"parallel.stages=2", "parallel.interleave=2", "parallel.schedule=" + schedule}, 2);
-    expect_legal({"parallel.stages=2", "parallel.schedule=" + schedule}, 2);
+    if (schedule == "modular") expect_legal({"parallel.stages=2", "parallel.schedule=" + schedule}, 2);
     expect_fault({"parallel.stages=2", "parallel.interleave=3", "parallel.schedule=" + schedule}, "parallel.interleave",
                  {"3 x stages 2 = 6 chunks", "4 units", "legal: 1 to 2; nearest: 2"}, 2);
   }
+}
+
+// What would be 1f1b by another name, and what to type instead.
+TEST(Rules, InterleavedWantsTwoChunks) {
+  expect_fault({"parallel.stages=2", "parallel.schedule=interleaved"}, "parallel.schedule",
+               {"wants parallel.interleave of 2 or more", "type 1f1b, or parallel.interleave=2"}, 2);
+  expect_legal({"parallel.stages=2", "parallel.schedule=1f1b"}, 2);
+  expect_legal({"parallel.stages=2", "parallel.schedule=interleaved", "parallel.interleave=2"}, 2);
+  const ReadResult four = read_small({"parallel.stages=4", "parallel.schedule=interleaved"}, 4);
+  ASSERT_EQ(four.errors.size(), 1u) << numbered_list(four.errors);
+  EXPECT_TRUE(four.errors[0].message.ends_with("type 1f1b")) << four.errors[0].message;
+}
+
+// Keys that the schedule would pass over in silence; lists that say nothing stay.
+TEST(Rules, KeysOfOtherSchedules) {
+  for (const std::string schedule : {"1f1b", "gpipe", "zero_bubble"}) {
+    const std::vector<std::string> deck = {"parallel.stages=2", "parallel.schedule=" + schedule};
+    const auto with = [&](const std::string& more) {
+      std::vector<std::string> list = deck;
+      list.push_back(more);
+      return list;
+    };
+    expect_fault(with("parallel.extra_in_flight=[1]"), "parallel.extra_in_flight",
+                 {"for parallel.schedule geo only, and the schedule is " + schedule, "type parallel.schedule=geo"}, 2);
+    expect_fault(with("parallel.schedule_list=[F0 B0, F0 B0]"), "parallel.schedule_list",
+                 {"for parallel.schedule list only", "type parallel.schedule=list"}, 2);
+    expect_legal(with("parallel.extra_in_flight=[0]"), 2);
+    expect_legal(with("parallel.schedule_list=[]"), 2);
+  }
+  expect_legal({"parallel.stages=2", "parallel.schedule=geo", "parallel.extra_in_flight=[1]"}, 2);
+}
+
+TEST(Rules, SublayersOfBlocksThatRunAgainWhole) {
+  const std::string part = "parallel.activations.sublayers=[attention]";
+  expect_fault({part, "parallel.activations.default=recompute"}, "parallel.activations.sublayers",
+               {"has no meaning: parallel.activations.default: recompute", "type parallel.activations.default=keep"});
+  expect_legal({part, "parallel.activations.default=keep"});
+  expect_fault({part, "parallel.activations.recompute=[0-1]"}, "parallel.activations.sublayers",
+               {"fewer layers in parallel.activations.recompute"});
+  expect_legal({part, "parallel.activations.recompute=[0]"});
+  expect_legal({part, "parallel.activations.default=recompute", "parallel.activations.keep=[1]"});
+  expect_legal({part, "parallel.activations.default=offload"});
+}
+
+// Following what a message says leads somewhere.
+TEST(Rules, AdviceOnListsCanBeFollowed) {
+  const std::vector<std::string> geo = {"parallel.stages=4", "parallel.schedule=geo"};
+  const auto with = [](std::vector<std::string> list, const std::string& more) {
+    list.push_back(more);
+    return list;
+  };
+  expect_fault(with(geo, "parallel.extra_in_flight=2"), "parallel.extra_in_flight",
+               {"one a boundary between stages, such as [0, 2, 0] for 4 stages"}, 4);
+  expect_legal(with(geo, "parallel.extra_in_flight=[0, 2, 0]"), 4);
+  for (const std::string keeping : {"recompute", "offload"}) {
+    const std::string key = "parallel.activations." + keeping;
+    expect_fault({key + "=all"}, key, {"for all of them parallel.activations.default=" + keeping});
+    expect_fault({key + "=[all]"}, key,
+                 {"legal: 0 to 1", "for all layers type parallel.activations.default=" + keeping});
+    expect_legal({"parallel.activations.default=" + keeping});
+    expect_legal({key + "=[0]"});
+  }
+  expect_fault({"parallel.cuts=4"}, "parallel.cuts", {"one a chunk (stages x interleave), such as [2, 2, 2]"});
+  // No list of one is proposed where it would be refused.
+  const ReadResult dims = read_small({"comm.gradient.dims=4"});
+  ASSERT_EQ(dims.errors.size(), 1u);
+  EXPECT_EQ(dims.errors[0].message.find("type ["), std::string::npos) << dims.errors[0].message;
 }
 
 TEST(Rules, CutsTakeEveryUnitOnce) {

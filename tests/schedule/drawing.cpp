@@ -17,7 +17,16 @@ TEST(Drawing, Text) {
   EXPECT_EQ(draw_text(schedule, timeline_of(schedule, {1, 1, 1}), {1e-6, "s"}, 100),
             "stage 0 |F0F1    B0==F2B1==  B2==| idle 25.0 %, 2 in flight\n"
             "stage 1 |  F0B0==F1B1==F2B2==    | idle 25.0 %, 1 in flight\n"
-            "time    0         6 us      12 us   idle 25.0 % of all\n");
+            "time    0         6 us      12 us   idle 25.0 % of all\n"
+            "legend  F forward --, B backward ==; the number is the micro-batch (none: no room)\n");
+  const Schedule halves = build("zero_bubble", 2, 3);
+  const std::string text = draw_text(halves, timeline_of(halves, {2, 3, 3}), {1e-6, "s"}, 100);
+  for (const char* part : {"I0~", "W0+", "legend  F forward --, I input gradients ~~, W weight gradients ++;"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  }
+  const Schedule chunks = build("interleaved", 2, 2, 2);
+  EXPECT_NE(draw_text(chunks, timeline_of(chunks, {1, 1, 1}), {1e-6, "s"}, 100).find("behind the point the chunk"),
+            std::string::npos);
 }
 
 // A name that does not fit is cut to its letter, never to another number.

@@ -145,7 +145,7 @@ std::vector<Case> all_cases(const std::vector<Model>& models) {
   for (const Model& model : models) {
     for (const std::string& builder : schedule_builders()) {
       for (const int stages : {1, 2, 4}) {
-        if (stages == 1 && (builder == "geo" || builder == "interleaved")) continue;
+        if ((stages == 1 && builder == "geo") || (stages != 2 && builder == "interleaved")) continue;
         const int micro_batches = stages == 1 ? 3 : 4;
         const bool chunks = stages == 2 && (builder == "interleaved" || builder == "modular");
         for (const DenseShape& grid : dense_factorisations(8 / stages)) {
@@ -393,7 +393,7 @@ TEST(Activations, RecomputeCostsAForward) {
       const Deck deck = test::deck_of(c.model->yaml, overrides(c), world().size());
       const Graph graph = describe(deck.model);
       const PipelinePlan plan = plan_pipeline(deck);
-      const std::int64_t flops = recompute_flops(deck, graph, plan, {0, static_cast<std::int64_t>(plan.units.size())});
+      const std::int64_t flops = recomputed_work(deck, graph, plan, {0, static_cast<std::int64_t>(plan.units.size())}).total();
       EXPECT_GT(flops, 0);
       EXPECT_EQ(again.flops - kept.flops, flops * deck.batch.global * graph.tokens_per_sample);
       EXPECT_EQ(again.others, kept.others);

@@ -179,7 +179,7 @@ std::vector<Variant> pipelines(const std::string& moe, const Texts& more) {
   std::vector<Variant> list;
   for (const std::string& builder : schedule_builders()) {
     for (const int stages : {1, 2, 4}) {
-      if (stages == 1 && (builder == "geo" || builder == "interleaved")) continue;
+      if ((stages == 1 && builder == "geo") || (stages != 2 && builder == "interleaved")) continue;
       const bool chunks = stages == 2 && (builder == "interleaved" || builder == "modular");
       const std::vector<Folding> all = foldings(8 / stages, 5, kRows);
       const Folding& f = all[(list.size() * 7 + 3) % all.size()];

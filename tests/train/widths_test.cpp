@@ -107,7 +107,8 @@ std::vector<Variant> drawn(int count, const std::set<int>& rows,
       std::erase_if(legal, [&](const DenseShape& grid) { return !rows.contains(grid.row); });
       grids.push_back(legal[draw(legal.size())]);
     }
-    const std::string& builder = builders[list.size() % builders.size()];
+    std::string builder = builders[list.size() % builders.size()];
+    if (builder == "interleaved" && stages > 3) builder = "1f1b";  // too few units for two chunks a stage
     std::vector<std::string> more = variants[draw(variants.size())];
     const bool chunks = (builder == "modular" || builder == "interleaved") && stages <= 3;
     if (chunks) more.emplace_back("parallel.interleave=2");
