@@ -102,7 +102,8 @@ std::optional<RunPosition> load_newest_checkpoint(const Communicator& world, con
                          "back, or start a new run (run.folder)",
                          saved->second, optimizer_kind(deck)));
   }
-  const RunPosition position{loaded.state.integer("step"), loaded.state.integer("cursor")};
+  RunPosition position{loaded.state.integer("step"), loaded.state.integer("cursor")};
+  if (loaded.state.numbers.contains("skips")) position.skips = loaded.state.integer("skips");  // not in older ones
   log_info(fmt::format("restart from step {} ({}, {}B in {:.1f} s, {}B/s)", position.step, loaded.source.path,
                        format_count(static_cast<double>(loaded.bytes)), loaded.seconds,
                        format_count(static_cast<double>(loaded.bytes) / loaded.seconds)));
@@ -140,6 +141,7 @@ checkpoint::State checkpoint_state(const Deck& deck, const Loader& loader, const
                                    const std::string& version) {
   checkpoint::State state;
   state.numbers["cursor"] = position.cursor;
+  state.numbers["skips"] = position.skips;
   state.texts["schedule"] = schedule_text(deck);
   state.texts["data"] = loader.fingerprint().text;
   state.texts["deck"] = write_deck(deck);

@@ -10,6 +10,7 @@
 //   gate                                                           no fault: a step waits for gate.STEP to go
 //   log                                                            no fault: "log rank R: fsync PATH" to standard error
 //   short_write slow_write enospc flip kill_write kill_rename      on the step's checkpoint file
+//   kill_commit                                                    before its commit record has its name
 #include <fcntl.h>
 #include <mpi.h>
 #include <sys/syscall.h>
@@ -197,9 +198,9 @@ bool of_writes() {
   return is("short_write") || is("slow_write") || is("enospc") || is("flip") || is("kill_write");
 }
 
-bool is_the_file(const std::string& path) {
-  char name[32];
-  std::snprintf(name, sizeof name, "/step_%08ld.h5", fault().step);
+bool is_the_file(const std::string& path, const char* ending = ".h5") {
+  char name[40];
+  std::snprintf(name, sizeof name, "/step_%08ld%s", fault().step, ending);
   return here() && path.find(name) != std::string::npos;
 }
 
@@ -283,6 +284,7 @@ int rename(const char* from, const char* to) noexcept {
   using namespace fourfold::test;
   log("rename", to);
   if (is("kill_rename") && is_the_file(std::string(to))) kill(getpid(), SIGKILL);
+  if (is("kill_commit") && is_the_file(std::string(to), ".commit")) kill(getpid(), SIGKILL);
   return static_cast<int>(syscall(SYS_rename, from, to));
 }
 }
