@@ -99,10 +99,9 @@ std::string ring_folder(const Communicator& world, const Deck& deck, Purpose pur
 }
 
 void watch(const Launch& launch, const Deck& deck, Purpose purpose) {
-  const std::string problem =
-      launch.watch({ring_folder(launch.world(), deck, purpose),
-                    [limits = deck.watchdog](std::string_view phase) { return limit_of(limits, phase); },
-                    purpose == Purpose::use});
+  const std::string problem = launch.watch(
+      {ring_folder(launch.world(), deck, purpose),
+       [limits = deck.watchdog](std::string_view phase) { return limit_of(limits, phase); }, purpose == Purpose::use});
   if (!problem.empty()) log_warn("no watchdog: " + problem);
   if (deck.comm.check_calls) launch.check_calls();
 }

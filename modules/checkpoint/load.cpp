@@ -8,6 +8,7 @@
 #include "checkpoint/folder.hpp"
 #include "checkpoint/listing.hpp"
 #include "checkpoint/posix.hpp"
+#include "checkpoint/read_back.hpp"
 #include "checkpoint/stage.hpp"
 #include "checkpoint/staging.hpp"
 #include "comm/agree.hpp"
@@ -102,15 +103,6 @@ Datasets wanted_datasets(const CommitRecord& record, const std::vector<std::stri
     if (!skipped) datasets[dataset.name] = &dataset;
   }
   return datasets;
-}
-
-State read_state(const h5::File& file) {
-  const std::string section = "/state/";
-  State state;
-  state.numbers = file.read_numbers("/state");
-  state.numbers.erase("format");
-  for (const std::string& name : file.list("/state")) state.texts[name.substr(section.size())] = file.read_text(name);
-  return state;
 }
 
 // The first chunk whose sum differs, as text; empty when all agree. The same on every rank.

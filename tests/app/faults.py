@@ -7,6 +7,7 @@ _exit(0)), or does no harm; in every case the same command without the fault goe
 case is waiting: three run at once.
 """
 import concurrent.futures
+import fcntl
 import glob
 import os
 import re
@@ -50,8 +51,10 @@ ENDS = {
     "swap_checked": ("P42", "swap rank=1 step=5 phase=gradient_sum",
                      ["comm.check_calls=true", "comm.bucket_bytes=100000"], ABORT, [1], r"rank 1\b"),
     "enospc": ("P04", "enospc step=4", [], ABORT, [4], r"rank \d on \S+, step 4, checkpoint: .*step 4 not written"),
-    "enospc_async": ("P04", "enospc rank=2 step=4", ASYNC, ABORT, [4],
+    "enospc_async": ("P04", "enospc rank=2 step=4 call=1", ASYNC, ABORT, [4],
                      r"fourfold: error: checkpoint of step 4 not written to \S+ \(rank 2\): cannot write .*No space"),
+    "enospc_in_close": ("P04", "enospc rank=2 step=4", ASYNC, ABORT, [4],
+                        r"rank 2 on \S+, step 4, checkpoint: checkpoint of step 4 not written to \S+: closing "),
 }
 # name: (pain, fault, overrides)
 HARMLESS = {
@@ -60,7 +63,7 @@ HARMLESS = {
     "finite_sleep": ("P13", "sleep rank=1 step=5 phase=backward seconds=1.5", LIMITS),
     "slow_save": ("P13", f"slow_write step=4 seconds={0.3 if FULL else 0.06}",
                   ["watchdog.step=1", "watchdog.checkpoint=60"]),
-    "slow_save_async": ("P13", "slow_write step=4 seconds=0.3", ASYNC + ["watchdog.checkpoint=60"]),
+    "slow_save_async": ("P13", f"slow_write step=4 seconds={0.3 if FULL else 0.1}", ASYNC + ["watchdog.checkpoint=60"]),
     "checked": ("P42", "", ["comm.check_calls=true"]),
 }
 # A kill at each stage of a save of step 6: what is committed then.
@@ -75,8 +78,8 @@ STAGES = {
     "before_rename_async": ("P01", "kill_rename step=6", ASYNC, [2, 4]),
     "before_commit_async": ("P01", "kill_commit step=6", ASYNC, [2, 4]),
 }
-# A bit that flips on its way to the disk: overrides.
-FLIPS = {"flip": [], "flip_async": ASYNC}
+# A bit that flips on its way to the disk: of an asynchronous save a rank's first write is HDF5's own.
+FLIPS = {"flip": ("flip step=4", []), "flip_async": ("flip rank=1 step=4 call=1", ASYNC)}
 # Stops: rank, step and phase of the signal; what is saved last.
 STOPS = {
     "usr1_in_accumulation": ("P52", "usr1 rank=2 step=5 phase=forward call=1", [], 5),
@@ -112,7 +115,8 @@ class Faults:
             for name in group:
                 all_cases[name] = lambda name=name, case=case: case(name)
         all_cases.update(order=self.order, inf_stop=self.inf_stop, inf_skip=self.inf_skip,
-                         inf_for_ever=self.inf_for_ever, inf_restarts=self.inf_restarts, cores=self.cores)
+                         inf_for_ever=self.inf_for_ever, inf_restarts=self.inf_restarts, locked=self.locked,
+                         cores=self.cores)
         return all_cases
 
     def say(self, *words):
@@ -178,7 +182,8 @@ class Faults:
 
     def flip(self, name):
         """P14: a flipped bit is found at the restart, with the tensor it is in; the step before is used."""
-        code, out, err, _ = self.runs.run(self.faulty, name, "run.steps=4", *FREE, *FLIPS[name], fault="flip step=4")
+        fault, overrides = FLIPS[name]
+        code, out, err, _ = self.runs.run(self.faulty, name, "run.steps=4", *FREE, *overrides, fault=fault)
         if code != 0:
             self.runs.fail(f"{name}: exit code {code}\n{err}")
         code, out, err, _ = self.runs.run(self.fourfold, name, "run.steps=6", *FREE)
@@ -292,6 +297,27 @@ class Faults:
         ended = self.runs.run(self.faulty, "slurm_limit", *self.ENDLESS, limit=30,
                               more={"SLURM_JOB_END_TIME": str(int(time.time()) + 8)})
         self.expect_in_time("slurm_limit", ended, "SLURM_JOB_END_TIME")
+
+    def locked(self):
+        """P20: locks that another program holds on checkpoints keep nobody from listing, evaluating or going on."""
+        code, _, err, _ = self.runs.run(self.fourfold, "locked", "--stop-at-step", "6")
+        if code != 75:
+            self.runs.fail(f"locked: exit code {code}\n{err}")
+        held = [open(path, "r+b") for path in glob.glob(self.runs.path("locked", "checkpoints", "*"))]
+        for file in held:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        listed = subprocess.run([self.fourfold, "inspect", self.runs.path("locked"), "--verify"], text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if listed.returncode != 0 or len(held) != 6:
+            self.runs.fail(f"locked: {len(held)} files; inspect: exit code {listed.returncode}\n{listed.stdout}")
+        code, out, err, _ = self.runs.run(self.fourfold, "locked", verb="eval")
+        if code != 0:
+            self.runs.fail(f"locked: eval: exit code {code}\n{out}\n{err}")
+        said = self.goes_on("locked")
+        self.say(f"P20 {len(held)} locked files: listed, evaluated, gone on from")
+        if "restart from step 6 " not in said:
+            self.runs.fail(f"locked: no restart from step 6\n{said}")
 
     def cores(self):
         """P75: two ranks pinned to one core of several are refused with what to type."""
