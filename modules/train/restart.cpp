@@ -28,6 +28,10 @@ void require_same(bool allowed, const std::string& what, const std::string& save
                        what, option, saved, now));
 }
 
+void tell(const checkpoint::LoadReport& loaded) {
+  for (const std::string& note : loaded.notes) log_info("checkpoint: " + note);
+}
+
 std::string optimizer_kind(const Deck& deck) {
   return std::get<std::string>(*find_key(deck_keys(), "optimizer.kind")->get(deck));
 }
@@ -90,7 +94,7 @@ std::optional<RunPosition> load_newest_checkpoint(const Communicator& world, con
   for (const checkpoint::Rejected& one : restart.rejected) log_warn(one.path + ": " + one.why);
   if (!restart.loaded) return std::nullopt;
   const checkpoint::LoadReport& loaded = *restart.loaded;
-  for (const std::string& note : loaded.notes) log_info("checkpoint: " + note);
+  tell(loaded);
   require_same(options.new_schedule, "learning-rate schedules", loaded.state.text("schedule"), schedule_text(deck),
                "--new-schedule");
   require_same(options.new_data, "data", loaded.state.text("data"), loader.fingerprint().text, "--new-data");
@@ -119,12 +123,15 @@ checkpoint::Committed load_parameters(Model<T>& model, const Deck& deck, const G
   options.skip = {"/optimizer"};
   checkpoint::Committed source;
   if (!file.empty()) {
-    source = checkpoint::load(world, named_checkpoint(file), parameters.shards(), options).source;
+    const checkpoint::LoadReport loaded = checkpoint::load(world, named_checkpoint(file), parameters.shards(), options);
+    tell(loaded);
+    source = loaded.source;
   } else {
     const checkpoint::Restart newest =
         checkpoint::load_newest(world, checkpoint_folder(deck), parameters.shards(), options);
     for (const checkpoint::Rejected& one : newest.rejected) log_warn(one.path + ": " + one.why);
     if (!newest.loaded) fail_all(ExitCode::storage, "no committed checkpoint in " + checkpoint_folder(deck));
+    tell(*newest.loaded);
     source = newest.loaded->source;
   }
   parameters.to_device();

@@ -116,6 +116,7 @@ class Faults:
                 all_cases[name] = lambda name=name, case=case: case(name)
         all_cases.update(order=self.order, inf_stop=self.inf_stop, inf_skip=self.inf_skip,
                          inf_for_ever=self.inf_for_ever, inf_restarts=self.inf_restarts, locked=self.locked,
+                         allow_missing=self.allow_missing,
                          cores=self.cores)
         return all_cases
 
@@ -318,6 +319,19 @@ class Faults:
         self.say(f"P20 {len(held)} locked files: listed, evaluated, gone on from")
         if "restart from step 6 " not in said:
             self.runs.fail(f"locked: no restart from step 6\n{said}")
+
+    def allow_missing(self):
+        """P10: another model's checkpoint is refused with what to type; then its other tensors are read, all told."""
+        words = ["run.steps=1", *FREE, f"model.init.from={self.final}", "model.tie_embeddings=true"]
+        code, _, err, _ = self.runs.run(self.fourfold, "allow_missing", *words)
+        if code != 2 or "not in the model:\n    /params/head.weight" not in err or "checkpoint.allow_missing" not in err:
+            self.runs.fail(f"allow_missing: without it: exit code {code}\n{err}")
+        code, out, err, _ = self.runs.run(self.fourfold, "allow_missing", *words,
+                                          "checkpoint.allow_missing=[head.weight]")
+        told = "/params/head.weight of the checkpoint is not in the model and was not read"
+        self.say(f"P10 allow_missing: exit code {code}: {told if told in out else out}")
+        if code != 0 or told not in out:
+            self.runs.fail(f"allow_missing: exit code {code}\n{out}\n{err}")
 
     def cores(self):
         """P75: two ranks pinned to one core of several are refused with what to type."""
