@@ -51,6 +51,8 @@ ENDS = {
     "swap_checked": ("P42", "swap rank=1 step=5 phase=gradient_sum",
                      ["comm.check_calls=true", "comm.bucket_bytes=100000"], ABORT, [1], r"rank 1\b"),
     "enospc": ("P04", "enospc step=4", [], ABORT, [4], r"rank \d on \S+, step 4, checkpoint: .*step 4 not written"),
+    "flip_state": ("P14", "flip_state step=4", [], ABORT, [4],
+                   r"fourfold: error: checkpoint of step 4 not written .*/state/deck reads back other than it was"),
     "enospc_async": ("P04", "enospc rank=2 step=4 call=1", ASYNC, ABORT, [4],
                      r"fourfold: error: checkpoint of step 4 not written to \S+ \(rank 2\): cannot write .*No space"),
     "enospc_in_close": ("P04", "enospc rank=2 step=4", ASYNC, ABORT, [4],
