@@ -9,6 +9,7 @@ case is waiting: three run at once.
 import concurrent.futures
 import fcntl
 import glob
+import json
 import os
 import re
 import shutil
@@ -117,7 +118,7 @@ class Faults:
             for name in group:
                 all_cases[name] = lambda name=name, case=case: case(name)
         all_cases.update(order=self.order, inf_stop=self.inf_stop, inf_skip=self.inf_skip,
-                         inf_for_ever=self.inf_for_ever, inf_restarts=self.inf_restarts, locked=self.locked,
+                         inf_for_ever=self.inf_for_ever, inf_restarts=self.inf_restarts, locked=self.locked, replace=self.replace,
                          allow_missing=self.allow_missing,
                          cores=self.cores)
         return all_cases
@@ -207,6 +208,24 @@ class Faults:
             self.runs.fail(f"{name}: no restart from step {committed[-1]}\n{said}")
         if name != "after_commit" and "not committed: its save was interrupted" not in said:
             self.runs.fail(f"{name}: the interrupted save is not named\n{said}")
+
+    def replace(self):
+        """P03: a save that replaces a damaged checkpoint of its step and is killed leaves no record of the old one."""
+        code, _, err, _ = self.runs.run(self.fourfold, "replace", "--stop-at-step", "6")
+        base = self.runs.path("replace", "checkpoints", "step_00000006")
+        with open(base + ".commit") as record, open(base + ".h5", "r+b") as data:
+            data.seek(json.load(record)["datasets"][0]["offset"])
+            byte = data.read(1)
+            data.seek(-1, os.SEEK_CUR)
+            data.write(bytes([byte[0] ^ 1]))
+        killed, out, err, _ = self.runs.run(self.faulty, "replace", fault="kill_commit step=6", limit=30)
+        have = self.runs.committed("replace")
+        self.say(f"P03 killed while step 6 is replaced: committed {have}")
+        if code != 75 or killed == 0 or "restart from step 4 " not in out or have != [2, 4]:
+            self.runs.fail(f"replace: exit codes {code}, {killed}, committed {have}\n{out}\n{err}")
+        if os.path.exists(base + ".rejected"):
+            self.runs.fail("replace: what was said of the old step 6 is still there")
+        self.goes_on("replace")
 
     def stop(self, name):
         pain, fault, overrides, step = STOPS[name]
