@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "comm/launch.hpp"
 #include "commands.hpp"
 #include "data/loader.hpp"
 #include "job.hpp"
@@ -35,8 +36,14 @@ ExitCode evaluate_checkpoint(const Deck& deck, const GridComms& comms, Pool& poo
   }
   const PipelinePlan plan = plan_pipeline(deck);
   Model<T> model(deck, comms, pool, plan.part_of(comms.here().stage));
+  set_progress(0, "restart");
   const checkpoint::Committed source = load_parameters(model, deck, comms, arguments.checkpoint);
-  const EvalReport report = *evaluate(model, plan, *loader, comms, pool, {});
+  set_progress(source.step, "evaluation");
+  const EvalReport report =
+      *evaluate(model, plan, *loader, comms, pool, [&](std::int64_t /*done*/, std::int64_t /*batches*/) {
+        set_progress(source.step, "evaluation");  // one rank alone has no other movement
+        return false;
+      });
   const TrafficReport traffic = traffic_report(world);
   if (world.rank() != 0) return ExitCode::done;
   const std::string bits = report.bits_per_byte ? fmt::format(", {:.12g} bits per byte", *report.bits_per_byte) : "";

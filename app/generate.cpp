@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "comm/agree.hpp"
 #include "comm/collectives.hpp"
+#include "comm/launch.hpp"
 #include "commands.hpp"
 #include "infer/generate.hpp"
 #include "job.hpp"
@@ -72,13 +73,16 @@ ExitCode generate(const Deck& deck, const GridComms& comms, Pool& pool, const Ar
   }
   const Text text = read_text(deck, comms.world(), arguments.prompts);
   Model<T> model(deck, comms, pool, plan_pipeline(deck).part_of(comms.here().stage));
-  load_parameters(model, deck, comms, arguments.checkpoint);
+  set_progress(0, "restart");
+  const checkpoint::Committed source = load_parameters(model, deck, comms, arguments.checkpoint);
   std::optional<TextPrinter> printer;
   if (comms.world().rank() == 0) printer.emplace(text.prompts, text.tokenizer.get(), text.end, arguments.json);
   GenerateOptions options = arguments.options;
   options.at_once = deck.batch.global / deck.batch.micro_batches;
   std::vector<std::int64_t> made(text.prompts.size());
+  set_progress(source.step, "generation");
   generate_tokens(model, comms, pool, text.prompts, options, [&](std::size_t prompt, std::int32_t token) {
+    set_progress(source.step, "generation");
     const bool ends = text.end && token == *text.end;
     const bool last = ends || ++made[prompt] == options.tokens;
     if (printer) printer->take(prompt, token, last);

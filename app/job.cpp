@@ -1,6 +1,7 @@
 #include "job.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
@@ -105,10 +106,17 @@ std::optional<Deck> deck_of_job(const Communicator& world, const DeckArguments& 
   return deck;
 }
 
-void watch(const Launch& launch, const Deck& deck) {
-  const std::string problem =
-      launch.watch({deck.run.folder + "/ranks",
-                    [limits = deck.watchdog](std::string_view phase) { return limit_of(limits, phase); }});
+// Evaluations and generations of a run go on beside its training and beside each other.
+std::string ring_folder(const Communicator& world, const Deck& deck, Purpose purpose) {
+  const std::string folder = deck.run.folder + "/ranks";
+  if (purpose == Purpose::train) return folder;
+  return folder + "_" + broadcast_string(world, std::to_string(getpid()));
+}
+
+void watch(const Launch& launch, const Deck& deck, Purpose purpose) {
+  const std::string problem = launch.watch(
+      {ring_folder(launch.world(), deck, purpose),
+       [limits = deck.watchdog](std::string_view phase) { return limit_of(limits, phase); }, purpose == Purpose::use});
   if (!problem.empty()) log_warn("no watchdog: " + problem);
   if (deck.comm.check_calls) launch.check_calls();
 }
@@ -131,7 +139,7 @@ int run_job(const DeckArguments& arguments, Purpose purpose,
 
     // 3. Kokkos, and as many threads for the product libraries: one, or where Kokkos has OpenMP what OMP_NUM_THREADS
     // says.
-    if (purpose == Purpose::train) watch(launch, *deck);
+    watch(launch, *deck, purpose);
     const Devices devices(world);
     if (deck->emulate.description) {
       launch.emulate(*deck->emulate.description);

@@ -57,7 +57,11 @@ Found find_newest(const Communicator& world, const std::string& folder, const st
     for (const Rejected& one : found.rejected) answer["rejected"].push_back({one.path, one.why, one.committed});
     if (found.newest) answer["newest"] = {found.newest->step, found.newest->path, found.newest->run};
   });
-  answer = nlohmann::json::parse(broadcast_string(world, world.rank() == 0 ? answer.dump() : ""));
+  // A damaged record is quoted as it is.
+  const auto quoted = [](const nlohmann::json& any) {
+    return any.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  };
+  answer = nlohmann::json::parse(broadcast_string(world, world.rank() == 0 ? quoted(answer) : ""));
   found = {};
   for (const auto& one : answer["rejected"])
     found.rejected.push_back({one[0].get<std::string>(), one[1].get<std::string>(), one[2].get<bool>()});

@@ -8,6 +8,7 @@
 #include "checkpoint/folder.hpp"
 #include "checkpoint/listing.hpp"
 #include "checkpoint/posix.hpp"
+#include "checkpoint/read_back.hpp"
 #include "checkpoint/stage.hpp"
 #include "checkpoint/staging.hpp"
 #include "comm/agree.hpp"
@@ -90,7 +91,10 @@ std::string differences(const Listing& listing, const Datasets& stored) {
   for (const auto& entry : rest) unexpected.push_back(entry.first);
   const std::string text = listed("missing in the checkpoint", missing, unexpected) +
                            listed("in the checkpoint, but not in the model", unexpected, missing) +
-                           (other.empty() ? "" : "\n  of another type or shape:" + other);
+                           (other.empty() ? "" : "\n  of another type or shape:" + other) +
+                           (missing.empty() && unexpected.empty()
+                                ? ""
+                                : "\n  checkpoint.allow_missing: [NAME, ...] goes on without those that it names");
   return text.empty() ? "" : " of another model:" + text;
 }
 
@@ -102,15 +106,6 @@ Datasets wanted_datasets(const CommitRecord& record, const std::vector<std::stri
     if (!skipped) datasets[dataset.name] = &dataset;
   }
   return datasets;
-}
-
-State read_state(const h5::File& file) {
-  const std::string section = "/state/";
-  State state;
-  state.numbers = file.read_numbers("/state");
-  state.numbers.erase("format");
-  for (const std::string& name : file.list("/state")) state.texts[name.substr(section.size())] = file.read_text(name);
-  return state;
 }
 
 // The first chunk whose sum differs, as text; empty when all agree. The same on every rank.
@@ -129,6 +124,35 @@ std::string damage(const Listing& listing, const Datasets& stored) {
   return "";
 }
 
+// "/params/a.weight" is allowed by its name and by "a.weight".
+bool is_allowed(const std::string& name, const std::vector<std::string>& allowed) {
+  return std::any_of(allowed.begin(), allowed.end(), [&](const std::string& one) {
+    return name == one ||
+           (name.size() > one.size() && name.ends_with(one) && name[name.size() - one.size() - 1] == '/');
+  });
+}
+
+// The shards that the file has. What either lacks and may lack leaves both lists, with a note.
+std::vector<NamedShard> take_out_missing(const std::vector<NamedShard>& shards, Datasets& stored,
+                                         const LoadOptions& options, std::vector<std::string>& notes) {
+  std::vector<NamedShard> rest;
+  Datasets beyond = stored;
+  for (const NamedShard& shard : shards) {
+    const bool there = beyond.erase(shard.name) > 0;
+    if (there || !is_allowed(shard.name, options.allow_missing)) {
+      rest.push_back(shard);
+    } else {
+      notes.push_back(shard.name + " is not in the checkpoint and stays at its initial value");
+    }
+  }
+  for (const auto& entry : beyond) {
+    if (!is_allowed(entry.first, options.allow_missing)) continue;
+    notes.push_back(entry.first + " of the checkpoint is not in the model and was not read");
+    stored.erase(entry.first);
+  }
+  return rest;
+}
+
 struct Attempt {
   LoadReport report;
   std::string damage;  // empty: loaded
@@ -145,12 +169,13 @@ Attempt try_load(const Communicator& world, const Committed& source, const std::
     check_access(source.path, false);
   });
   const CommitRecord record = CommitRecord::from_text(broadcast_string(world, text));
-  Listing listing(world, shards, options.transfer_bytes, true);
-  const Datasets stored = wanted_datasets(record, options.skip);
+  Attempt attempt;
+  Datasets stored = wanted_datasets(record, options.skip);
+  const std::vector<NamedShard> wanted = take_out_missing(shards, stored, options, attempt.report.notes);
+  Listing listing(world, wanted, options.transfer_bytes, true);
   if (const std::string text_of = differences(listing, stored); !text_of.empty())
     fail_all(ExitCode::input, "the checkpoint " + source.path + " is" + text_of);
 
-  Attempt attempt;
   LoadReport& report = attempt.report;
   report.source = {record.step, source.path, record.run};
   h5::File file = h5::File::open(world, source.path, options.file);

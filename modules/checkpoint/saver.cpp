@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "base/timer.hpp"
 #include "checkpoint/posix.hpp"
+#include "checkpoint/read_back.hpp"
 #include "checkpoint/stage.hpp"
 #include "checkpoint/staging.hpp"
 #include "comm/collectives.hpp"
@@ -111,7 +112,7 @@ void Saver::write(bool data) {
       lay_out(file);
       if (data) write_data();
       datasets_.clear();
-      file.close();
+      file.close(title_);
     });
   } catch (const Error& error) {
     if (error.caller() == Caller::all_ranks) throw;
@@ -146,6 +147,7 @@ void Saver::publish() {
     record_.bytes = file_size(files_.temporary).value_or(0);
     for (std::size_t i = 0; i < record_.datasets.size(); ++i)
       record_.datasets[i].checksums = listing_.sums(listing_.items()[i]);
+    check_read_back(files_.temporary, state_, record_);
     record_.outside = checksum_outside(files_.temporary, record_);
     report_.bytes = record_.bytes;
     uncommit(folder_, step_);

@@ -4,8 +4,9 @@
 //   write     parallel HDF5: create, datasets, state, close (no H5Fflush: it would fsync on every rank); the data
 //             through HDF5 before the close, or by a thread of each rank after it
 //   sync      one rank of each node: fsync (any node may have written: MPI-IO chooses)
-//   publish   un-commit an older checkpoint of the step; rename to step_N.h5; step_N.commit (temporary name, fsync,
-//             rename); fsync of the folder: from here on the step exists; then remove what `keep` no longer covers
+//   publish   read back the state and the datasets' places; un-commit an older checkpoint of the step; rename to
+//             step_N.h5; step_N.commit (temporary name, fsync, rename); fsync of the folder: from here on the step
+//             exists; then remove what `keep` no longer covers
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,9 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -50,8 +52,19 @@ std::string Watchdog::report_path(const std::string& folder) {
   return folder + "/hang.txt";
 }
 
+Watchdog::FolderAtEnd::~FolderAtEnd() {
+  std::error_code not_empty;
+  if (path.empty()) return;
+  std::filesystem::remove(path, not_empty);
+  std::filesystem::remove(std::filesystem::path(path).parent_path(), not_empty);
+}
+
 Watchdog::Watchdog(WatchOptions options, int rank, int ranks, const std::string& host)
-    : options_(std::move(options)), rank_(rank), ranks_(ranks), ring_(ring_path(options_.folder, rank), rank, host) {
+    : options_(std::move(options)),
+      rank_(rank),
+      ranks_(ranks),
+      folder_{options_.folder_goes ? options_.folder : ""},
+      ring_(ring_path(options_.folder, rank), rank, host) {
   tell_progress(&ring_);
   // Signals are for the thread that trains.
   sigset_t all, former;

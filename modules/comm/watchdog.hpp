@@ -20,6 +20,7 @@ namespace fourfold {
 struct WatchOptions {
   std::string folder;                                             // of the ring files
   std::function<double(std::string_view phase)> limit = nullptr;  // seconds; 0: for ever
+  bool folder_goes = false;  // at the end, with the one above it, where nothing is left in them
 };
 
 class Watchdog {
@@ -38,12 +39,17 @@ class Watchdog {
 
  private:
   void watch();
+  struct FolderAtEnd {
+    ~FolderAtEnd();
+    std::string path;  // empty: stays
+  };
   // Of all ranks' phases; 0: for ever.
   double longest_limit() const;
   [[noreturn]] void end_job(double seconds) const;
 
   WatchOptions options_;
   int rank_, ranks_;
+  FolderAtEnd folder_;  // after the ring's file
   CallRing ring_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -289,6 +289,7 @@ struct CheckpointDeck {
   bool strict_collective = false;                        // a transfer that is not made collectively is an error
   bool collective_metadata = true;                       // HDF5's own structures too
   std::int64_t alignment = 4096;                         // tensors of 16 times this begin at multiples of it
+  std::vector<std::string> allow_missing;                // tensors that the file or the model may lack
   MpiIoDeck mpi_io;
   bool operator==(const CheckpointDeck&) const = default;
 };

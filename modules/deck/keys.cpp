@@ -399,6 +399,11 @@ std::vector<DeckKey> make_table() {
   add(integer("checkpoint.alignment", between(1, 1 << 30),
               "bytes; in the file tensors of 16 times this and more begin at multiples of it",
               [](auto& d) { return &d.checkpoint.alignment; }));
+  add(texts(
+      "checkpoint.allow_missing",
+      "tensors (blocks.0.attention.q.weight) that a checkpoint may lack, they stay at their initial values, or have "
+      "beyond the model's, they are not read",
+      [](auto& d) { return &d.checkpoint.allow_missing; }));
   add(choice("checkpoint.mpi_io.component", "of Open MPI, for files; auto: romio321, unless OMPI_MCA_io is set",
              {"auto", "ompio", "romio321"}, [](auto& d) { return &d.checkpoint.mpi_io.component; }));
   add(integer("checkpoint.mpi_io.striping_factor", between(0, 1 << 20),

@@ -1,8 +1,13 @@
 #include "h5/file.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
 
 #include "base/error.hpp"
+#include "comm/abort.hpp"
 #include "comm/mpi_handle.hpp"
 #include "h5/check.hpp"
 #include "h5/types.hpp"
@@ -47,6 +52,34 @@ PropertyList parallel_access(const Communicator& group, const std::string& path,
   check(H5Pset_alignment(id, 16 * alignment, alignment), "H5Pset_alignment", path);
   return access;
 }
+
+// While HDF5 (1.10) closes a parallel file, a write that fails for one rank sends that rank on into the next collective
+// call. MPI's error handler of the file is the only one that hears of it in time.
+class EndOnError {
+ public:
+  EndOnError(Id file, std::string what) {
+    text() = std::move(what);
+    void* place = nullptr;
+    if (H5Fget_vfd_handle(file, H5P_DEFAULT, &place) < 0) return;
+    MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+    MPI_File_create_errhandler(end_job, &handler);
+    MPI_File_set_errhandler(*static_cast<MPI_File*>(place), handler);
+    MPI_Errhandler_free(&handler);  // once the file is closed
+  }
+
+ private:
+  static std::string& text() {
+    static std::string the;
+    return the;
+  }
+  static void end_job(MPI_File* /*file*/, int* code, ...) {
+    std::array<char, MPI_MAX_ERROR_STRING> reason{};
+    int length = 0;
+    MPI_Error_string(*code, reason.data(), &length);
+    const std::string system = errno != 0 ? std::string(" (the system's last: ") + std::strerror(errno) + ")" : "";
+    abort_job(ExitCode::storage, text() + ": " + reason.data() + system);
+  }
+};
 
 Dataspace make_space(const std::vector<std::int64_t>& shape, const std::string& where) {
   if (shape.empty()) return {check(H5Screate(H5S_SCALAR), "H5Screate", where), where};
@@ -125,7 +158,12 @@ File File::open(const Communicator& group, const std::string& path, const FileOp
 
 File File::open_serial(const std::string& path) {
   prepare_library();
-  Handle<Kind::file> handle(check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), "H5Fopen", path), path);
+  const PropertyList access = make_list(H5P_FILE_ACCESS, path);
+#if H5_VERSION_GE(1, 10, 7)
+  // Committed files do not change, and not every file system has locks.
+  check(H5Pset_file_locking(access.id(), false, true), "H5Pset_file_locking", path);
+#endif
+  Handle<Kind::file> handle(check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()), "H5Fopen", path), path);
   return File(std::move(handle), false, 0);
 }
 
@@ -133,7 +171,9 @@ File::~File() {
   if (parallel_) handle_.release();
 }
 
-void File::close() {
+void File::close(const std::string& title) {
+  std::optional<EndOnError> guard;
+  if (parallel_ && handle_.valid()) guard.emplace(handle_.id(), title + ": closing " + handle_.where());
   handle_.close();
 }
 

@@ -60,7 +60,7 @@ class File {
   static File create(const Communicator& group, const std::string& path, const FileOptions& options = {});
   // Read-only, through MPI-IO.
   static File open(const Communicator& group, const std::string& path, const FileOptions& options = {});
-  // Read-only, this process alone, without MPI.
+  // Read-only, this process alone, without MPI and without asking for a lock.
   static File open_serial(const std::string& path);
 
   File(File&&) noexcept = default;
@@ -84,8 +84,10 @@ class File {
   // The paths of the objects in a group and below it that are not groups, sorted; none when there is no such group.
   std::vector<std::string> list(const std::string& group) const;
 
-  // Collective for parallel files. Errors: HDF5's, also when datasets of the file are still open.
-  void close();
+  // Collective for parallel files. Errors: HDF5's, also when datasets of the file are still open. A parallel file whose
+  // last bytes this rank cannot write ends the job (storage), with `title` before the reason: HDF5 would wait for ranks
+  // that wait for this one.
+  void close(const std::string& title = "the file is not complete");
 
  private:
   File(Handle<Kind::file> handle, bool parallel, int rank)

@@ -57,6 +57,7 @@ checkpoint::SaveOptions save_options(const Deck& deck) {
 
 checkpoint::LoadOptions load_options(const Deck& deck) {
   checkpoint::LoadOptions options;
+  options.allow_missing = deck.checkpoint.allow_missing;
   options.transfer_bytes = deck.checkpoint.transfer_bytes;
   options.strict_collective = deck.checkpoint.strict_collective;
   options.file = file_options(deck.checkpoint);

@@ -166,7 +166,7 @@ class Session {
         load_newest_checkpoint(world_, deck_, *loader_, saved_.shards(), options_, host_memory(pool_.ledger()));
     if (!position) return start_from_weights();
     saved_.to_device();
-    trainer_.resume(position->step, position->cursor);
+    trainer_.resume(position->step, position->cursor, position->skips);
     resumed_from_ = position->step;
     last_saved_ = position->step;
   }
@@ -303,7 +303,7 @@ class Session {
     const PhaseScope scope(trace_, WorkPhase::checkpoint, step());
     refuse_unless_finite();
     saved_.to_host();
-    checkpoints_.save({step(), trainer_.cursor()}, resumed_from_);
+    checkpoints_.save({step(), trainer_.cursor(), trainer_.skips()}, resumed_from_);
     last_saved_ = step();
   }
 

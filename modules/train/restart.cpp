@@ -28,6 +28,10 @@ void require_same(bool allowed, const std::string& what, const std::string& save
                        what, option, saved, now));
 }
 
+void tell(const checkpoint::LoadReport& loaded) {
+  for (const std::string& note : loaded.notes) log_info("checkpoint: " + note);
+}
+
 std::string optimizer_kind(const Deck& deck) {
   return std::get<std::string>(*find_key(deck_keys(), "optimizer.kind")->get(deck));
 }
@@ -120,13 +124,14 @@ std::optional<RunPosition> load_newest_checkpoint(const Communicator& world, con
   for (const checkpoint::Rejected& one : restart.rejected) log_warn(one.path + ": " + one.why);
   if (!restart.loaded) return std::nullopt;
   const checkpoint::LoadReport& loaded = *restart.loaded;
-  for (const std::string& note : loaded.notes) log_info("checkpoint: " + note);
+  tell(loaded);
   require_same(options.new_schedule, "learning-rate schedules", loaded.state.text("schedule"), schedule_text(deck),
                "--new-schedule");
   require_same(options.new_data, "data", loaded.state.text("data"), loader.fingerprint().text, "--new-data");
   // The same moments mean other things to another optimizer.
   require_same_optimizer(deck, loaded);
-  const RunPosition position{loaded.state.integer("step"), loaded.state.integer("cursor")};
+  RunPosition position{loaded.state.integer("step"), loaded.state.integer("cursor")};
+  if (loaded.state.numbers.contains("skips")) position.skips = loaded.state.integer("skips");  // not in older ones
   log_info(fmt::format("restart from step {} ({}, {}B in {:.1f} s, {}B/s)", position.step, loaded.source.path,
                        format_count(static_cast<double>(loaded.bytes)), loaded.seconds,
                        format_count(static_cast<double>(loaded.bytes) / loaded.seconds)));
@@ -142,12 +147,15 @@ checkpoint::Committed load_parameters(Model<T>& model, const Deck& deck, const G
   options.skip = {"/optimizer"};
   checkpoint::Committed source;
   if (!file.empty()) {
-    source = checkpoint::load(world, named_checkpoint(file), parameters.shards(), options).source;
+    const checkpoint::LoadReport loaded = checkpoint::load(world, named_checkpoint(file), parameters.shards(), options);
+    tell(loaded);
+    source = loaded.source;
   } else {
     const checkpoint::Restart newest =
         checkpoint::load_newest(world, checkpoint_folder(deck), parameters.shards(), options);
     for (const checkpoint::Rejected& one : newest.rejected) log_warn(one.path + ": " + one.why);
     if (!newest.loaded) fail_all(ExitCode::storage, "no committed checkpoint in " + checkpoint_folder(deck));
+    tell(*newest.loaded);
     source = newest.loaded->source;
   }
   parameters.to_device();
@@ -164,6 +172,7 @@ checkpoint::State checkpoint_state(const Deck& deck, const Loader& loader, const
                                    const std::string& version) {
   checkpoint::State state;
   state.numbers["cursor"] = position.cursor;
+  state.numbers["skips"] = position.skips;
   state.texts["schedule"] = schedule_text(deck);
   state.texts["data"] = loader.fingerprint().text;
   state.texts["deck"] = write_deck(deck);

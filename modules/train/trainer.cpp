@@ -80,9 +80,10 @@ Trainer<T>::~Trainer() {
 }
 
 template <class T>
-void Trainer<T>::resume(std::int64_t steps_done, std::int64_t cursor) {
+void Trainer<T>::resume(std::int64_t steps_done, std::int64_t cursor, std::int64_t skips) {
   steps_done_ = steps_done;
   cursor_ = cursor;
+  skips_ = skips;
 }
 
 template <class T>

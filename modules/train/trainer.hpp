@@ -61,8 +61,9 @@ class Trainer {
 
   std::int64_t steps_done() const { return steps_done_; }
   std::int64_t cursor() const { return cursor_; }  // samples consumed by all steps so far
+  std::int64_t skips() const { return skips_; }    // steps left out in a row, up to now
   // Continue after a restart; parameters and optimizer states are read elsewhere.
-  void resume(std::int64_t steps_done, std::int64_t cursor);
+  void resume(std::int64_t steps_done, std::int64_t cursor, std::int64_t skips = 0);
 
   Model<T>& model() { return model_; }
   Optimizer<T>& optimizer() { return optimizer_; }

@@ -11,6 +11,8 @@
 //   log                                                            no fault: "log rank R: fsync PATH" to standard error
 //   short_write slow_write enospc flip kill_write kill_rename      on the step's checkpoint file, or a file
 //                                                                  whose path ends with NAME
+//   flip_state                                                     in the deck that the step's file holds
+//   kill_commit                                                    before its commit record has its name
 //   no_locks                                                       the system refuses flock
 #include <fcntl.h>
 #include <mpi.h>
@@ -29,6 +31,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/collectives.hpp"
@@ -197,12 +200,12 @@ Pending start(const Communicator& group, std::span<float> data, Summation summat
 namespace {
 
 bool of_writes() {
-  return is("short_write") || is("slow_write") || is("enospc") || is("flip") || is("kill_write");
+  return is("short_write") || is("slow_write") || is("enospc") || is("flip") || is("flip_state") || is("kill_write");
 }
 
-bool is_the_file(const std::string& path) {
-  char name[32];
-  std::snprintf(name, sizeof name, "/step_%08ld.h5", fault().step);
+bool is_the_file(const std::string& path, const char* ending = ".h5") {
+  char name[40];
+  std::snprintf(name, sizeof name, "/step_%08ld%s", fault().step, ending);
   return here() && (fault().file.empty() ? path.find(name) != std::string::npos : path.ends_with(fault().file));
 }
 
@@ -240,12 +243,18 @@ ssize_t altered_write(int descriptor, const void* data, std::size_t size, const 
     done = true;
     return put(data, size / 2);
   }
-  if (is("flip") && now && !done && size >= 4096) {  // of a dataset, which is larger than what HDF5 keeps beside
+  const auto flipped = [&](std::size_t at) {
     done = true;
     std::vector<unsigned char> bytes(static_cast<const unsigned char*>(data),
                                      static_cast<const unsigned char*>(data) + size);
-    bytes[size / 2] ^= 1u;
+    bytes[at] ^= 1u;
     return put(bytes.data(), size);
+  };
+  // Of a dataset, which is larger than what HDF5 keeps beside.
+  if (is("flip") && now && !done && size >= 4096) return flipped(size / 2);
+  if (is("flip_state") && now && !done) {
+    const std::string_view bytes(static_cast<const char*>(data), size);
+    if (const std::size_t at = bytes.find("micro_batches"); at != std::string_view::npos) return flipped(at);
   }
   return put(data, size);
 }
@@ -296,6 +305,7 @@ int rename(const char* from, const char* to) noexcept {
   using namespace fourfold::test;
   log("rename", to);
   if (is("kill_rename") && is_the_file(std::string(to))) kill(getpid(), SIGKILL);
+  if (is("kill_commit") && is_the_file(std::string(to), ".commit")) kill(getpid(), SIGKILL);
   return static_cast<int>(syscall(SYS_rename, from, to));
 }
 }

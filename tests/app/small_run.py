@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 FULL = os.environ.get("FOURFOLD_FULL") == "1"
@@ -32,6 +33,7 @@ class Runs:
         self.launcher = launcher
         self.ranks = ranks
         self.failures = 0
+        self.lock = threading.Lock()
         self.work = tempfile.mkdtemp(prefix="fourfold-")
         with open(os.path.join(self.work, "text.txt"), "w") as text:
             for i in range(1500):
@@ -43,30 +45,33 @@ class Runs:
         shutil.rmtree(self.work, ignore_errors=True)
 
     def fail(self, message):
-        print("FAILED:", message, flush=True)
-        self.failures += 1
+        with self.lock:
+            print("FAILED:", message, flush=True)
+            self.failures += 1
 
     def environment(self, fault=""):
         more = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_mpi_yield_when_idle="1",
                     OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_orte_execute_quiet="0", FOURFOLD_FAULT=fault)
         return {**os.environ, **more}
 
-    def start(self, program, folder, *overrides, fault="", ranks=None):
-        command = [*self.launcher, str(ranks or self.ranks), program, "train", "small.yaml", f"run.folder={folder}",
-                   *overrides]
-        return subprocess.Popen(command, cwd=self.work, env=self.environment(fault), stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+    def start(self, program, folder, *words, fault="", ranks=None, verb="train", before=(), more={}):
+        """`before`: words before the launcher; `more`: of the environment."""
+        command = [*before, *self.launcher, str(ranks or self.ranks), program, verb, "small.yaml",
+                   f"run.folder={folder}", *words]
+        return subprocess.Popen(command, cwd=self.work, env={**self.environment(fault), **more},
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                errors="replace")
 
-    def run(self, program, folder, *overrides, fault="", limit=60, ranks=None):
-        """Returns exit code, standard output, standard error, seconds."""
+    def run(self, program, folder, *words, limit=60, **options):
+        """Returns exit code, standard output, standard error, seconds. The options are start()'s."""
         begin = time.monotonic()
-        job = self.start(program, folder, *overrides, fault=fault, ranks=ranks)
+        job = self.start(program, folder, *words, **options)
         try:
             out, err = job.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             job.kill()
             out, err = job.communicate()
-            self.fail(f"{folder} {fault}: still there after {limit} s\n{out[-2000:]}\n{err[-2000:]}")
+            self.fail(f"{folder} {options}: still there after {limit} s\n{out[-2000:]}\n{err[-2000:]}")
             return -1, out, err, limit
         return job.returncode, out, err, time.monotonic() - begin
 

@@ -253,6 +253,7 @@ TEST(WatchLimits, ByPhase) {
   EXPECT_EQ(limit_of(limits, "restart"), 1);
   EXPECT_EQ(limit_of(limits, "backward"), 2);
   EXPECT_EQ(limit_of(limits, "evaluation"), 3);
+  EXPECT_EQ(limit_of(limits, "generation"), 3);
   EXPECT_EQ(limit_of(limits, "checkpoint"), 4);
 }
 
