@@ -42,13 +42,17 @@ start() {
 
 # rank_process INDEX: the process id of one of $job's ranks, once it runs.
 rank_process() {
-  local found stat
+  local found stat field parent
   for _ in $(seq 1 200); do
     found=()
     for stat in /proc/[0-9]*/stat; do
       # pid (name) state parent ...
       read -r -a field 2>/dev/null <"$stat" || continue
-      [ "${field[3]:-}" = "$job" ] && [ "${field[1]}" = "(fourfold)" ] && found+=("${field[0]}")
+      [ "${field[1]}" = "(fourfold)" ] || continue
+      parent=${field[3]}
+      # Of the launcher itself (Open MPI), or of a process of its own for the node (MPICH).
+      if [ "$parent" != "$job" ]; then read -r _ _ _ parent _ 2>/dev/null <"/proc/$parent/stat" || continue; fi
+      [ "$parent" = "$job" ] && found+=("${field[0]}")
     done
     if [ "${#found[@]}" -gt "$1" ]; then
       echo "${found[$1]}"
