@@ -62,7 +62,7 @@ ENDS = {
 # name: (pain, fault, overrides)
 HARMLESS = {
     "short_write": ("P04", "short_write step=12", []),
-    "short_write_async": ("P04", "short_write rank=1 step=12 call=1", ASYNC),
+    "short_write_async": ("P04", "short_write rank=1 step=12 call=3", ASYNC),
     "finite_sleep": ("P13", "sleep rank=1 step=5 phase=backward seconds=1.5", LIMITS),
     "slow_save": ("P13", f"slow_write step=4 seconds={0.3 if FULL else 0.06}",
                   ["watchdog.step=1", "watchdog.checkpoint=60"]),
