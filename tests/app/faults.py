@@ -61,12 +61,12 @@ ENDS = {
 }
 # name: (pain, fault, overrides)
 HARMLESS = {
-    "short_write": ("P04", "short_write step=4", []),
-    "short_write_async": ("P04", "short_write step=4", ASYNC),
+    "short_write": ("P04", "short_write step=12", []),
+    "short_write_async": ("P04", "short_write rank=1 step=12 call=3", ASYNC),
     "finite_sleep": ("P13", "sleep rank=1 step=5 phase=backward seconds=1.5", LIMITS),
     "slow_save": ("P13", f"slow_write step=4 seconds={0.3 if FULL else 0.06}",
                   ["watchdog.step=1", "watchdog.checkpoint=60"]),
-    "slow_save_async": ("P13", f"slow_write step=4 seconds={0.3 if FULL else 0.1}", ASYNC + ["watchdog.checkpoint=60"]),
+    "slow_save_async": ("P13", f"slow_write rank=3 step=4 seconds={0.3 if FULL else 0.1}", ASYNC + ["watchdog.checkpoint=60"]),
     "checked": ("P42", "", ["comm.check_calls=true"]),
 }
 # A kill at each stage of a save of step 6: what is committed then.

@@ -3,8 +3,9 @@
 //   [mpirun -n N] bench_checkpoint FOLDER [MEGABYTES] [auto|ompio|romio321] [rows|cols] [HINT=VALUE...]
 //
 // rows, cols: what the ranks' shards are cut over. Plain calls and the program's take turns. Files are dropped from the
-// page cache before they are read.
+// page cache before they are read. On a busy machine compare processor seconds, with one rank, which never waits.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,6 +37,13 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+double processor_seconds() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  return static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+         static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
+}
+
 class Bench {
  public:
   Bench(const Communicator& world, const std::string& folder, std::int64_t megabytes, bool columns,
@@ -60,15 +68,15 @@ class Bench {
   }
 
   void run() {
-    std::vector<double> writes, saves, async, reads, loads;
+    std::vector<Cost> writes, saves, async, reads, loads;
     for (int round = 0; round <= kRounds; ++round) {
-      const double plain_write = timed([&] { write_plainly(); });
+      const Cost plain_write = timed([&] { write_plainly(); });
       checkpoint::SaveReport report;
-      const double saved = timed([&] { report = checkpoint::save(world_, folder_, 2 * round, shards_, {}, save_); });
+      const Cost saved = timed([&] { report = checkpoint::save(world_, folder_, 2 * round, shards_, {}, save_); });
       drop(report.path);
-      const double plain_read = timed([&] { read_plainly(); });
-      const double loaded = timed([&] { checkpoint::load(world_, {2 * round, report.path, ""}, shards_, load()); });
-      const double under_way = timed([&] {
+      const Cost plain_read = timed([&] { read_plainly(); });
+      const Cost loaded = timed([&] { checkpoint::load(world_, {2 * round, report.path, ""}, shards_, load()); });
+      const Cost under_way = timed([&] {
         checkpoint::AsyncSave save(world_, folder_, 2 * round + 1, shards_, {}, save_);
         save.complete();
         report = save.report();
@@ -91,21 +99,36 @@ class Bench {
   }
 
  private:
+  // Processor seconds: of all ranks, also those that they wait with.
+  struct Cost {
+    double seconds = 0, processor = 0;
+  };
+
   template <class Work>
-  double timed(Work&& work) const {
+  Cost timed(Work&& work) const {
     barrier(world_, Phase::control);
     const Stopwatch watch;
+    const double before = processor_seconds();
     work();
+    double processor = processor_seconds() - before;
     barrier(world_, Phase::control);
-    return watch.seconds();
+    const double seconds = watch.seconds();
+    all_reduce_sum<double>(world_, {&processor, 1}, Summation::fast, Phase::control);
+    return {seconds, processor};
   }
 
-  void row(const char* name, const std::vector<double>& seconds, const std::vector<double>& plain) const {
-    std::vector<double> ratios;
-    for (std::size_t i = 0; i < seconds.size(); ++i) ratios.push_back(plain[i] / seconds[i]);
+  void row(const char* name, const std::vector<Cost>& costs, const std::vector<Cost>& plain) const {
+    std::vector<double> seconds, processor, ratios;
+    for (std::size_t i = 0; i < costs.size(); ++i) {
+      seconds.push_back(costs[i].seconds);
+      processor.push_back(costs[i].processor);
+      ratios.push_back(plain[i].seconds / costs[i].seconds);
+    }
     std::sort(ratios.begin(), ratios.end());
-    std::printf("  %-18s %7.2f GB/s   %5.2f of plain (%.2f to %.2f)\n", name,
-                static_cast<double>(bytes_) / 1e9 / median(seconds), median(ratios), ratios.front(), ratios.back());
+    const double gigabytes = static_cast<double>(bytes_) / 1e9;
+    std::printf("  %-18s %7.2f GB/s   %5.2f of plain (%.2f to %.2f)   %.2f processor s/GB\n", name,
+                gigabytes / median(seconds), median(ratios), ratios.front(), ratios.back(),
+                median(processor) / gigabytes);
   }
 
   std::string plain_file() const { return folder_ + "/plain"; }

@@ -37,11 +37,11 @@ class MemoryFileSystem {
   }
   bool mounted() const { return mounted_; }
   void make_read_only() const {
-    on_rank_0([&] { ASSERT_EQ(mount(nullptr, folder_.path().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr), 0); });
+    on_rank_0([&] { ASSERT_EQ(mount(nullptr, folder_.path().c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, nullptr), 0); });
   }
   void resize(std::int64_t bytes) const {
     const std::string size = "size=" + std::to_string(bytes);
-    on_rank_0([&] { ASSERT_EQ(mount(nullptr, folder_.path().c_str(), nullptr, MS_REMOUNT, size.c_str()), 0); });
+    on_rank_0([&] { ASSERT_EQ(mount(nullptr, folder_.path().c_str(), "tmpfs", MS_REMOUNT, size.c_str()), 0); });
   }
   const std::string& path() const { return folder_.path(); }
 
