@@ -422,7 +422,7 @@ std::vector<DeckKey> make_table() {
              "seconds without a movement after which a run that starts or restarts has hung and is ended; 0: never",
              [](auto& d) { return &d.watchdog.start; }));
   add(number("watchdog.step", at_least(0), "the same in a step", [](auto& d) { return &d.watchdog.step; }));
-  add(number("watchdog.evaluation", at_least(0), "the same in an evaluation",
+  add(number("watchdog.evaluation", at_least(0), "the same in an evaluation, and in eval and generate",
              [](auto& d) { return &d.watchdog.evaluation; }));
   add(number("watchdog.checkpoint", at_least(0), "the same while any rank writes a checkpoint, a record or the trace",
              [](auto& d) { return &d.watchdog.checkpoint; }));
