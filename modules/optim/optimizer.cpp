@@ -91,9 +91,8 @@ void Optimizer<T>::make_runs() {
         {group, param.group_offset + range.begin, range.size(), decay, adaptive(deck_.kind) && param.decays, tensor});
   }
   // Group by group, in the buffers' order; neighbours that are updated alike become one run.
-  std::sort(runs_.begin(), runs_.end(), [](const Run& a, const Run& b) {
-    return std::pair(a.group, a.begin) < std::pair(b.group, b.begin);
-  });
+  std::sort(runs_.begin(), runs_.end(),
+            [](const Run& a, const Run& b) { return std::pair(a.group, a.begin) < std::pair(b.group, b.begin); });
   std::vector<Run> joined;
   for (const Run& run : runs_) {
     const bool joins = !joined.empty() && !run.adapts && !joined.back().adapts && joined.back().group == run.group &&

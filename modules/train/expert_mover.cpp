@@ -111,9 +111,8 @@ std::int64_t ExpertMover<T>::exchange(const std::vector<Held<E>>& before, const 
     for (const Held<E>& each : held) list.push_back(each.range);
     return list;
   };
-  const std::vector<Piece> pieces = pieces_between(ranges_of_all(group, ranges(before)),
-                                                   ranges_of_all(group, ranges(after)),
-                                                   comms_.group({Axis::expert}).size());
+  const std::vector<Piece> pieces = pieces_between(
+      ranges_of_all(group, ranges(before)), ranges_of_all(group, ranges(after)), comms_.group({Axis::expert}).size());
   std::vector<Piece> leave, come;
   std::vector<std::int64_t> leaving(at(group.size())), coming(at(group.size()));
   for (const Piece& piece : pieces) {

@@ -102,7 +102,9 @@ std::optional<RunPosition> load_newest_checkpoint(const Communicator& world, con
                          "back, or start a new run (run.folder)",
                          saved->second, optimizer_kind(deck)));
   }
-  const RunPosition position{loaded.state.integer("step"), loaded.state.integer("cursor")};
+  RunPosition position{loaded.state.integer("step"), loaded.state.integer("cursor"), {}};
+  if (const auto placement = loaded.state.texts.find("experts"); placement != loaded.state.texts.end())
+    position.placement = placement->second;
   log_info(fmt::format("restart from step {} ({}, {}B in {:.1f} s, {}B/s)", position.step, loaded.source.path,
                        format_count(static_cast<double>(loaded.bytes)), loaded.seconds,
                        format_count(static_cast<double>(loaded.bytes) / loaded.seconds)));
@@ -145,6 +147,7 @@ checkpoint::State checkpoint_state(const Deck& deck, const Loader& loader, const
   state.texts["deck"] = write_deck(deck);
   state.texts["version"] = version;
   state.texts["optimizer"] = optimizer_kind(deck);
+  if (!position.placement.empty()) state.texts["experts"] = position.placement;
   return state;
 }
 

@@ -10,6 +10,8 @@
 
 namespace fourfold {
 
+using kernels::Index;
+
 // Which rank of `expert` holds which expert: places are cut over the ranks by quotient and remainder. At first each
 // expert is at the place of its own number.
 class ExpertPlaces {
