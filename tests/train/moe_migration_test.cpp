@@ -36,8 +36,8 @@ const Texts kMoves = {"model.moe.forced={routing: zipf, exponent: 1}",
 const Texts kStays = {"model.moe.forced={routing: zipf, exponent: 1}", "numerics={deterministic: true}"};
 
 template <class T>
-struct Run : test::Training<T> {
-  Run(const Texts& list, const Communicator& ranks)
+struct Job : test::Training<T> {
+  Job(const Texts& list, const Communicator& ranks)
       : test::Training<T>(test::deck_of(odd_moe(), list, ranks.size()), ranks) {}
   // A step and the look after it; how many swaps.
   std::size_t step(StepReport* report = nullptr) {
@@ -57,7 +57,7 @@ struct Run : test::Training<T> {
 
 // The whole logical tensors of a run, as a checkpoint of all ranks would hold them: each element from its owner.
 template <class T>
-test::Tensors whole_tensors(Run<T>& run) {
+test::Tensors whole_tensors(Job<T>& run) {
   test::Tensors all;
   for (const checkpoint::NamedShard& shard : run.shards()) {
     std::vector<double>& values = all[shard.name];
@@ -88,7 +88,7 @@ void expect_same_run(const Texts& list, int steps = 4) {
   std::string text;
   for (const std::string& each : list) text += " " + each;
   SCOPED_TRACE(text);
-  Run<T> moves(joined(list, kMoves), world()), stays(joined(list, kStays), world());
+  Job<T> moves(joined(list, kMoves), world()), stays(joined(list, kStays), world());
   std::size_t swaps = 0;
   for (int step = 0; step < steps; ++step) {
     StepReport with, without;
@@ -122,7 +122,7 @@ TEST(MoeMigration, OptimizersAndCutUpdates) {
   const Texts adamw = {"optimizer.kind=adamw", "optimizer.lr=0.01", "optimizer.clip=0"};
   const auto run = [](const Texts& list, const Texts& more) {
     const Texts both = joined(list, more);
-    Run<double> moves(joined(both, kMoves), world()), stays(joined(both, kStays), world());
+    Job<double> moves(joined(both, kMoves), world()), stays(joined(both, kStays), world());
     std::size_t swaps = 0;
     for (int step = 0; step < 3; ++step) {
       StepReport with, without;
@@ -155,7 +155,7 @@ TEST(MoeMigration, InStages) {
 
 TEST(MoeMigration, MemoryIsTold) {
   FOURFOLD_EIGHT_RANKS();
-  Run<double> run(
+  Job<double> run(
       joined({"parallel.dense={data: 8}", "parallel.moe={replica: 2, expert: 4}", "optimizer.kind=adamw"}, kMoves),
       world());
   const MemoryPerRank told = memory_of_rank(run.deck, run.comms.here());
@@ -268,18 +268,18 @@ TEST(MoeMigration, RestartOnAnotherGrid) {
     if (f.moe.expert > 1) all.push_back(f);
   }
   const std::vector<Folding> from = test::sample(all, 1), to = test::sample(foldings(8, 6), 2);
-  Run<double> unbroken(joined(overrides(from[0]), kStays), world());
+  Job<double> unbroken(joined(overrides(from[0]), kStays), world());
   for (int step = 0; step < 3; ++step) unbroken.step();
   const test::Tensors expected = whole_tensors(unbroken);
   {
-    Run<double> writer(joined(joined(overrides(from[0]), kMoves), {"run.folder=" + folder}), world());
+    Job<double> writer(joined(joined(overrides(from[0]), kMoves), {"run.folder=" + folder}), world());
     EXPECT_GT(writer.step() + writer.step(), 0u);
     prepare_folder(world(), writer.deck);
     save_checkpoint(world(), writer.deck, writer.loader, writer.shards(),
                     {writer.trainer.steps_done(), writer.trainer.cursor(), writer.trainer.placement()}, {}, {});
   }
   for (const Folding& f : to) {
-    Run<double> reader(joined(overrides(f), kMoves), world());
+    Job<double> reader(joined(overrides(f), kMoves), world());
     const checkpoint::Restart restart =
         checkpoint::load_newest(world(), folder + "/checkpoints", reader.saved.shards());
     ASSERT_TRUE(restart.loaded);
@@ -303,7 +303,7 @@ TEST(MoeMigration, RestartOnAnotherGrid) {
 
 TEST(MoeMigration, MapOfAnotherModelIsRefused) {
   FOURFOLD_EIGHT_RANKS();
-  Run<double> run(joined({"parallel.dense={data: 8}", "parallel.moe={replica: 2, expert: 4}"}, kMoves), world());
+  Job<double> run(joined({"parallel.dense={data: 8}", "parallel.moe={replica: 2, expert: 4}"}, kMoves), world());
   for (const char* text : {"layer 1 places 0 1 2 loads 0 0 0\n", "layer 0 places 0 1 2 3 4 5 loads 0 0 0 0 0 0\n",
                            "layer 1 places 0 1 2 3 4 4 loads 0 0 0 0 0 0\n", "nonsense"}) {
     EXPECT_THROW(run.trainer.restore_placement(text), Error) << text;
@@ -322,7 +322,7 @@ TEST(MoeMigration, ZipfOnFourRanks) {
                           "batch.global=64",
                           "model.moe.migration={every: 2, tau: 1, budget: 100}",
                           std::string("model.moe.forced={routing: zipf, exponent: ") + exponent + "}"};
-      Run<double> run(list, four);
+      Job<double> run(list, four);
       run.trainer.step();
       EXPECT_FALSE(run.trainer.migrate());
       run.trainer.step();
