@@ -16,9 +16,9 @@
 namespace fourfold {
 
 struct RunPosition {
-  std::int64_t step = 0;    // steps done
-  std::int64_t cursor = 0;  // samples consumed by them
-  std::string placement;    // Trainer::placement()
+  std::int64_t step = 0;       // steps done
+  std::int64_t cursor = 0;     // samples consumed by them
+  std::string placement = {};  // Trainer::placement()
 };
 
 std::string checkpoint_folder(const Deck& deck);  // <run.folder>/checkpoints
