@@ -1,6 +1,7 @@
 // Experts that change ranks (model.moe.migration): no bit of a run changes, on any grid; checkpoints hold logical
 // tensors and the map. FOURFOLD_FULL=1 runs the whole lists.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -172,9 +173,11 @@ TEST(MoeMigration, MemoryIsTold) {
 
 // --- restart ---
 
+// Of this launch alone: the name is rank 0's.
 std::string scratch(const std::string& name) {
-  const std::string folder =
-      broadcast_string(world(), (std::filesystem::path(testing::TempDir()) / ("fourfold_" + name)).string());
+  const std::string folder = broadcast_string(
+      world(),
+      (std::filesystem::path(testing::TempDir()) / ("fourfold_" + name + "_" + std::to_string(getpid()))).string());
   if (world().rank() == 0) std::filesystem::remove_all(folder);
   barrier(world(), Phase::control);
   return folder;
