@@ -110,7 +110,7 @@ TEST(MoeMigration, ChangesNoBit) {
   for (const Folding& f : foldings(8, 6)) {
     if (f.moe.expert > 1) all.push_back(f);
   }
-  for (const Folding& f : test::sample(all, 2)) {
+  for (const Folding& f : test::sample(all, 1)) {
     expect_same_run<double>(joined(overrides(f), {"optimizer.kind=adamw", "optimizer.lr=0.01", "model.layers=4"}));
     if (agree_any(world(), testing::Test::HasFailure())) return;
   }
@@ -141,7 +141,7 @@ TEST(MoeMigration, OptimizersAndCutUpdates) {
   if (test::full())
     run(wide, joined(adamw, {"optimizer.shard=data", "comm.gradient={algorithm: torus2d, dims: [2, 4]}"}));
   expect_same_run<double>(joined(grid, {"optimizer.kind=lars", "optimizer.lr=0.01"}));
-  expect_same_run<double>(joined(grid, {"optimizer.kind=lamb", "optimizer.lr=0.01"}));
+  if (test::full()) expect_same_run<double>(joined(grid, {"optimizer.kind=lamb", "optimizer.lr=0.01"}));
   expect_same_run<kernels::bf16>(joined(grid, {"precision.compute=bf16", "optimizer.kind=adamw", "optimizer.lr=0.01"}));
 }
 
@@ -238,8 +238,8 @@ TEST(MoeMigration, RestartKeepsTheMap) {
   }
   barrier(world(), Phase::control);
   // On other grids, with migration and without.
-  int every = 0;
-  for (const Folding& f : test::sample(foldings(8, 6), 2)) {
+  int every = 1;
+  for (const Folding& f : test::sample(foldings(8, 6), 1)) {
     const std::string copy = scratch("moe_map_copy");
     if (world().rank() == 0) {
       std::filesystem::copy(whole, copy, std::filesystem::copy_options::recursive);
@@ -270,7 +270,7 @@ TEST(MoeMigration, RestartOnAnotherGrid) {
   for (const Folding& f : foldings(8, 6)) {
     if (f.moe.expert > 1) all.push_back(f);
   }
-  const std::vector<Folding> from = test::sample(all, 1), to = test::sample(foldings(8, 6), 2);
+  const std::vector<Folding> from = test::sample(all, 1), to = test::sample(foldings(8, 6), 1);
   Job<double> unbroken(joined(overrides(from[0]), kStays), world());
   for (int step = 0; step < 3; ++step) unbroken.step();
   const test::Tensors expected = whole_tensors(unbroken);
