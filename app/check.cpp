@@ -126,6 +126,10 @@ std::string cost_text(const Deck& deck) {
   if (memory.update > 0) {
     text += fmt::format("  update:      {} while it lasts, without activations\n", bytes_text(memory.update));
   }
+  if (memory.migration > 0) {
+    text += fmt::format("  migration:   at most {} while experts change ranks, without activations\n",
+                        bytes_text(memory.migration));
+  }
   const CheckpointDeck& checkpoint = deck.checkpoint;
   const bool async = checkpoint.mode == SaveMode::async;
   text += fmt::format("checkpoint: {}\n", bytes_text(checkpoint_bytes(deck, graph)));

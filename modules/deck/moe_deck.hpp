@@ -37,6 +37,14 @@ struct ForcedDeck {
   bool operator==(const ForcedDeck&) const = default;
 };
 
+// Experts of busy ranks change places with those of others, by the loads since the last look.
+struct MigrationDeck {
+  std::int64_t every = 0;    // steps from look to look; 0: never
+  double tau = 1.1;          // of a rank's largest load over the mean: swaps go on while it is above
+  std::int64_t budget = 16;  // swaps of a layer at a look, at most
+  bool operator==(const MigrationDeck&) const = default;
+};
+
 struct MoeDeck {
   std::int64_t every = 1, experts = 0, top_k = 2;
   std::int64_t hidden = 0;  // of an expert; default: model.ffn.hidden
@@ -51,6 +59,7 @@ struct MoeDeck {
   PermuteKind permute = PermuteKind::plain;
   BalanceDeck balance;
   ForcedDeck forced;
+  MigrationDeck migration;
   bool operator==(const MoeDeck&) const = default;
 };
 

@@ -101,6 +101,17 @@ KeyTable moe_keys() {
   add(number("model.moe.forced.exponent", at_least(0), "of zipf: expert e gets a share as 1 / (e + 1)^exponent",
              [](auto& d) { return &moe_of(d).forced.exponent; })
           .derived("1.0", "1.0"));
+  add(integer("model.moe.migration.every", at_least(0),
+              "steps from look to look at the loads, where experts of busy ranks change places with others; 0: never",
+              [](auto& d) { return &moe_of(d).migration.every; })
+          .derived("0", "0"));
+  add(number("model.moe.migration.tau", at_least(1),
+             "swaps go on while the largest load of a rank over the mean is above this, and some swap lowers it",
+             [](auto& d) { return &moe_of(d).migration.tau; })
+          .derived("1.1", "1.1"));
+  add(integer("model.moe.migration.budget", between(1, kMostExperts), "swaps of a layer at a look, at most",
+              [](auto& d) { return &moe_of(d).migration.budget; })
+          .derived("16", "16"));
   return table;
 }
 

@@ -273,6 +273,16 @@ std::int64_t selection_bias_bytes(const ModelDeck& model, const StagePart& part)
   return layers * model.moe->experts * static_cast<std::int64_t>(sizeof(double));
 }
 
+// One kind of numbers of a layer's moving experts at a time, in a buffer of what leaves and one of what comes. A swap
+// takes one expert from a rank at most.
+std::int64_t migration_bytes(const Deck& deck, const Coordinates& here, std::int64_t element) {
+  const std::optional<MoeDeck>& moe = deck.model.moe;
+  const int ranks = stage_shape(deck).moe.expert;
+  if (!moe || moe->migration.every == 0 || ranks == 1) return 0;
+  const std::int64_t held = part(moe->experts, ranks, here.expert).size();
+  return 2 * std::min(held, moe->migration.budget) * expert_elements(deck, here) * element;
+}
+
 }  // namespace
 
 MemoryPerRank memory_of_rank(const Deck& deck, const Coordinates& here, const StagePart& part,
@@ -293,6 +303,7 @@ MemoryPerRank memory_of_rank(const Deck& deck, const Coordinates& here, const St
   memory.optimizer = all.updated * kept_by_optimizer(deck) * bytes.accumulate;
   if (deck.optimizer.kind == OptimizerKind::lamb) memory.update = all.updated * bytes.accumulate;
   memory.activations = activations;
+  memory.migration = migration_bytes(deck, here, kept_by_optimizer(deck) > 0 ? bytes.accumulate : bytes.compute);
   memory.saved_copy = all.written_values * bytes.compute +
                       all.written_states * kept_by_optimizer(deck) * bytes.accumulate +
                       selection_bias_bytes(deck.model, part);

@@ -25,10 +25,12 @@ struct MemoryPerRank {
   std::int64_t optimizer = 0;
   std::int64_t activations = 0;
   std::int64_t update = 0;  // lamb's direction, while an update lasts: no activation does
+  // What leaves and comes while experts change ranks (model.moe.migration), at most: no activation lasts meanwhile.
+  std::int64_t migration = 0;
   // On the host, while an asynchronous save is under way: what the rank writes of values and states, if it is the first
   // of those that have them too. Not in total().
   std::int64_t saved_copy = 0;
-  std::int64_t total() const { return parameters + gradients + optimizer + std::max(activations, update); }
+  std::int64_t total() const { return parameters + gradients + optimizer + std::max({activations, update, migration}); }
 };
 // `deck` with its grid and batch settled (read with a rank count). The bytes of bf16 include the fp32 masters, under
 // `optimizer`. `here`: its coordinates in both grids. `activations`: at their peak, by the schedule.

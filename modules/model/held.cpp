@@ -35,6 +35,10 @@ struct Held {
     expert_width = part(model.hidden, grid.col, here.moe_col).size();
     shared_inner = over(Axis::row, moe.shared_hidden);
   }
+  std::int64_t expert_elements() const {
+    const std::int64_t matrices = (ups + 1) * expert_inner * expert_width;
+    return ffn_bias() ? matrices + ups * expert_inner + expert_width : matrices;
+  }
   // Of the feed-forward layers of a block.
   bool ffn_bias() const { return model.kind == ModelKind::residual ? model.mlp_bias : model.bias == BiasKind::all; }
 
@@ -93,9 +97,7 @@ void experts_parameters(Groups& groups) {
   const Held& held = groups.held;
   const MoeDeck& moe = *held.model.moe;
   groups.add(AxisSet{Axis::data, Axis::depth, Axis::row, Axis::col}, moe.experts * held.model.hidden);  // the router
-  std::int64_t expert = (held.ups + 1) * held.expert_inner * held.expert_width;
-  if (held.ffn_bias()) expert += held.ups * held.expert_inner + held.expert_width;
-  groups.add(AxisSet{Axis::replica}, held.local_experts * expert);
+  groups.add(AxisSet{Axis::replica}, held.local_experts * held.expert_elements());
   if (moe.shared_hidden > 0) feed_forward_parameters(groups, held.shared_inner);
   if (moe.shared_gate) groups.stream(held.width);
 }
@@ -386,6 +388,10 @@ struct Kept {
 
 bool has_experts(const ModelDeck& model, std::int64_t layer) {
   return model.moe && (layer + 1) % model.moe->every == 0;
+}
+
+std::int64_t expert_elements(const Deck& deck, const Coordinates& here) {
+  return Held(deck, here).expert_elements();
 }
 
 HeldGroups held_parameters(const Deck& deck, const Coordinates& here, const StagePart& part) {

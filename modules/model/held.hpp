@@ -20,6 +20,9 @@ bool has_experts(const ModelDeck& model, std::int64_t layer);
 using HeldGroups = std::map<std::pair<int, GroupKey>, std::int64_t>;
 HeldGroups held_parameters(const Deck& deck, const Coordinates& here, const StagePart& part);
 
+// Elements of one expert on this rank.
+std::int64_t expert_elements(const Deck& deck, const Coordinates& here);
+
 // Whether a part of a unit runs forward again before its backward.
 bool runs_again(const Deck& deck, std::int64_t unit, Keeping keeping);
 

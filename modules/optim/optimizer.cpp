@@ -34,6 +34,16 @@ Optimizer<T>::Optimizer(const OptimizerDeck& deck, const NumericsDeck& numerics,
     make_states(pool, masters_, "master");
     copy_to_masters();
   }
+  follow_places();
+}
+
+template <class T>
+void Optimizer<T>::follow_places() {
+  states_.clear();
+  auto kind = kinds_.begin();
+  for (const auto* tensors : {&first_, &second_, &masters_}) {
+    if (!tensors->empty()) list_states(*tensors, *kind++);
+  }
   make_runs();
 }
 
@@ -44,6 +54,10 @@ void Optimizer<T>::make_states(Pool& pool, std::vector<Tensor<A>>& tensors, cons
     tensors.emplace_back(pool, MemoryTag::optimizer, 1, plan_.group(g).mine.size());
     kernels::fill<A>(Space(), A{0}, tensors.back().vector());
   }
+}
+
+template <class T>
+void Optimizer<T>::list_states(const std::vector<Tensor<A>>& tensors, const std::string& kind) {
   for (const Param<T>& param : store_.params()) {
     const auto group = static_cast<std::size_t>(param.group);
     const GroupPlan& plan = plan_.group(group);
@@ -65,6 +79,7 @@ void Optimizer<T>::copy_to_masters() {
 
 template <class T>
 void Optimizer<T>::make_runs() {
+  runs_.clear();
   std::size_t index = 0;
   for (const Param<T>& param : store_.params()) {
     const std::size_t tensor = sums_.place(index++);
@@ -76,7 +91,8 @@ void Optimizer<T>::make_runs() {
         {group, param.group_offset + range.begin, range.size(), decay, adaptive(deck_.kind) && param.decays, tensor});
   }
   // Group by group, in the buffers' order; neighbours that are updated alike become one run.
-  std::stable_sort(runs_.begin(), runs_.end(), [](const Run& a, const Run& b) { return a.group < b.group; });
+  std::sort(runs_.begin(), runs_.end(),
+            [](const Run& a, const Run& b) { return std::pair(a.group, a.begin) < std::pair(b.group, b.begin); });
   std::vector<Run> joined;
   for (const Run& run : runs_) {
     const bool joins = !joined.empty() && !run.adapts && !joined.back().adapts && joined.back().group == run.group &&

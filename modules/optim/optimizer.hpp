@@ -40,6 +40,9 @@ class Optimizer {
   // parts of the values are old until they are gathered (gather_values).
   void update(std::int64_t step, double rate, double scale);
 
+  // Parameters have changed places (swap_places()): states() are listed anew, views of the same numbers.
+  void follow_places();
+
   // Masters become equal to the values, which somebody has just set.
   void copy_to_masters();
 
@@ -64,6 +67,7 @@ class Optimizer {
 
   void make_runs();
   void make_states(Pool& pool, std::vector<Tensor<A>>& tensors, const char* kind);
+  void list_states(const std::vector<Tensor<A>>& tensors, const std::string& kind);
   kernels::Vector<A> in_part(const std::vector<Tensor<A>>& tensors, const Run& run) const;
   kernels::Vector<A> masters(const Run& run) const;  // what the update is made on
   // |w| and |g| (lars), |w| and |u| (lamb) of every tensor, by TensorSums.

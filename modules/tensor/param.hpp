@@ -77,7 +77,20 @@ kernels::Write next_write(const std::vector<Param<T>*>& params) {
   return write;
 }
 
-// The flat buffers of one reduction group; params are side by side in declaration order, padding (zeros) after them.
+// The two change places in their group's buffers, and what each holds of its tensor; their shapes are the same. Numbers
+// stay where they are.
+template <class T>
+void swap_places(Param<T>& a, Param<T>& b) {
+  FOURFOLD_ASSERT(a.group == b.group && a.spec.shard.shape == b.spec.shard.shape, "parameters that can change places");
+  std::swap(a.spec.shard, b.spec.shard);
+  std::swap(a.value, b.value);
+  std::swap(a.grad, b.grad);
+  std::swap(a.grad_is_old, b.grad_is_old);
+  std::swap(a.group_offset, b.group_offset);
+}
+
+// The flat buffers of one reduction group; params are side by side in declaration order (until swap_places()), padding
+// (zeros) after them.
 template <class T>
 struct ParamGroup {
   GroupKey sum_over;

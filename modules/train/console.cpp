@@ -61,6 +61,21 @@ void Console::evaluation(std::int64_t step, const EvalReport& report) {
   pause_seconds_ += report.seconds;
 }
 
+void Console::migration(const MigrationReport& report) {
+  std::size_t swaps = 0;
+  double before = 1, after = 1;
+  for (const LayerMigration& layer : report.layers) {
+    swaps += layer.swaps.size();
+    before = std::max(before, layer.before);
+    after = std::max(after, layer.after);
+  }
+  if (swaps == 0) return;
+  log_info(
+      fmt::format("{:>9} experts: {} swaps between ranks, a rank's largest load over the mean {:.2f} to {:.2f} ({})",
+                  report.step, swaps, before, after, format_duration(report.seconds)));
+  pause_seconds_ += report.seconds;
+}
+
 void Console::checkpoint(std::int64_t step, const checkpoint::SaveReport& report) {
   const std::string waited = report.blocked_seconds < report.seconds
                                  ? fmt::format("; training waited {}", format_duration(report.blocked_seconds))

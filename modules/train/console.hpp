@@ -23,6 +23,7 @@ class Console {
   // A row now and then while an evaluation lasts.
   void evaluating(std::int64_t step, std::int64_t batches_done, std::int64_t batches);
   void evaluation(std::int64_t step, const EvalReport& report);
+  void migration(const MigrationReport& report);
   void checkpoint(std::int64_t step, const checkpoint::SaveReport& report);
 
  private:

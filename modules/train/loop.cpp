@@ -114,6 +114,7 @@ class Session {
       log(report);
       look_for_faults(report);
       look_for_slow_ranks();
+      migrate();
       look_at_checkpoint();
       stop = stop_.agreed();
       if (evaluation_due()) {
@@ -167,6 +168,7 @@ class Session {
     if (!position) return start_from_weights();
     saved_.to_device();
     trainer_.resume(position->step, position->cursor, position->skips);
+    follow(trainer_.restore_placement(position->placement));
     resumed_from_ = position->step;
     last_saved_ = position->step;
   }
@@ -261,8 +263,25 @@ class Session {
       set_progress(step(), "record");
       const PhaseScope scope(trace_, WorkPhase::checks, step());
       record_->to_host();
-      save_record(world_, deck_, record_->shards(), {step(), trainer_.cursor()});
+      save_record(world_, deck_, record_->shards(), {step(), trainer_.cursor(), {}});
     }
+  }
+
+  // model.moe.migration.
+  void migrate() {
+    const PhaseScope scope(trace_, WorkPhase::update, step());
+    const std::optional<MigrationReport> report = trainer_.migrate();
+    if (!report) return;
+    follow(*report);
+    if (!first_rank()) return;
+    console_->migration(*report);
+    metrics_->write(*report);
+  }
+
+  void follow(const MigrationReport& report) {
+    if (!report.any()) return;
+    saved_.follow_places();
+    if (record_) record_->follow_places();
   }
 
   // Who was slow in the steps since the last look.
@@ -303,7 +322,7 @@ class Session {
     const PhaseScope scope(trace_, WorkPhase::checkpoint, step());
     refuse_unless_finite();
     saved_.to_host();
-    checkpoints_.save({step(), trainer_.cursor(), trainer_.skips()}, resumed_from_);
+    checkpoints_.save({step(), trainer_.cursor(), trainer_.skips(), trainer_.placement()}, resumed_from_);
     last_saved_ = step();
   }
 

@@ -88,6 +88,17 @@ void Metrics::write_flops(std::int64_t step, double model_per_token, double comp
           .dump());
 }
 
+void Metrics::write(const MigrationReport& report) {
+  Json line{{"event", "migration"}, {"step", report.step}, {"seconds", report.seconds}, {"layers", Json::array()}};
+  for (const LayerMigration& layer : report.layers) {
+    Json swaps = Json::array();
+    for (const auto& [a, b] : layer.swaps) swaps.push_back({a, b});
+    line["layers"].push_back(
+        {{"layer", layer.layer}, {"before", layer.before}, {"after", layer.after}, {"swaps", std::move(swaps)}});
+  }
+  put(line.dump());
+}
+
 void Metrics::write(std::int64_t step, const EvalReport& report) {
   Json line{{"event", "eval"},           {"step", step},
             {"loss", report.loss},       {"samples", report.samples},

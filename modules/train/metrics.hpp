@@ -9,6 +9,8 @@
 //   {"event":"eval","step":50,"loss":..,"samples":..,"targets":..,"seconds":..,"bits_per_byte":..}   (the last where
 //   tokens are text)
 //   {"event":"restart","step":50}
+//   {"event":"migration","step":50,"seconds":..,"layers":[{"layer":1,"before":1.63,"after":1.08,"swaps":[[0,13],[5,9]]}]}
+//   a look at the loads of experts: of a rank's loads the largest over the mean, before and after these swaps
 //   {"event":"checkpoint","step":50,"bytes":..,"seconds":..,"write_seconds":..,"fsync_seconds":..,"blocked_seconds":..,
 //   "gigabytes_per_second":..}   once it is committed; blocked: training waited
 //   {"event":"communication","step":50,"axes":[{"axis":"data","operations":..,"messages":..,"bytes_inside":..,
@@ -49,6 +51,7 @@ class Metrics {
   Metrics(const std::string& folder, std::int64_t resumed_step, Ceiling ceiling = {});
 
   void write(const StepReport& report, double model_flops);  // FLOPs of the step on all ranks
+  void write(const MigrationReport& report);
   void write(std::int64_t step, const EvalReport& report);
   void write(std::int64_t step, const checkpoint::SaveReport& report);
   void write(std::int64_t step, const TrafficReport& report);

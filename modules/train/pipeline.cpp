@@ -116,6 +116,7 @@ std::vector<GroupKey> rank_groups(const Deck& deck, const PipelinePlan& plan, in
   std::vector<GroupKey> sets = dense_axis_sets(kv_sharers(deck.model, deck.parallel.grid(stage).row), tied_stage);
   if (deck.model.moe) {
     for (const GroupKey& set : moe_axis_sets()) sets.push_back(set);
+    if (deck.model.moe->migration.every > 0) sets.push_back(AxisSet{Axis::replica, Axis::expert});
   }
   return sets;
 }

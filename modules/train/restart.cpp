@@ -130,8 +130,12 @@ std::optional<RunPosition> load_newest_checkpoint(const Communicator& world, con
   require_same(options.new_data, "data", loaded.state.text("data"), loader.fingerprint().text, "--new-data");
   // The same moments mean other things to another optimizer.
   require_same_optimizer(deck, loaded);
-  RunPosition position{loaded.state.integer("step"), loaded.state.integer("cursor")};
+  RunPosition position;
+  position.step = loaded.state.integer("step");
+  position.cursor = loaded.state.integer("cursor");
   if (loaded.state.numbers.contains("skips")) position.skips = loaded.state.integer("skips");  // not in older ones
+  if (const auto placement = loaded.state.texts.find("experts"); placement != loaded.state.texts.end())
+    position.placement = placement->second;
   log_info(fmt::format("restart from step {} ({}, {}B in {:.1f} s, {}B/s)", position.step, loaded.source.path,
                        format_count(static_cast<double>(loaded.bytes)), loaded.seconds,
                        format_count(static_cast<double>(loaded.bytes) / loaded.seconds)));
@@ -178,6 +182,7 @@ checkpoint::State checkpoint_state(const Deck& deck, const Loader& loader, const
   state.texts["deck"] = write_deck(deck);
   state.texts["version"] = version;
   state.texts["optimizer"] = optimizer_kind(deck);
+  if (!position.placement.empty()) state.texts["experts"] = position.placement;
   return state;
 }
 

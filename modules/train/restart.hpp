@@ -16,9 +16,10 @@
 namespace fourfold {
 
 struct RunPosition {
-  std::int64_t step = 0;    // steps done
-  std::int64_t cursor = 0;  // samples consumed by them
-  std::int64_t skips = 0;   // the last of them that were left out in a row (numerics.non_finite)
+  std::int64_t step = 0;       // steps done
+  std::int64_t cursor = 0;     // samples consumed by them
+  std::int64_t skips = 0;      // the last of them that were left out in a row (numerics.non_finite)
+  std::string placement = {};  // Trainer::placement()
 };
 
 std::string checkpoint_folder(const Deck& deck);  // <run.folder>/checkpoints

@@ -23,23 +23,43 @@ constexpr checkpoint::ElementType kElement<kernels::bf16> = checkpoint::ElementT
 }  // namespace
 
 template <class T>
-SavedTensors<T>::SavedTensors(Model<T>& model, const Optimizer<T>* optimizer, const GridComms& comms) : model_(model) {
+SavedTensors<T>::SavedTensors(Model<T>& model, const Optimizer<T>* optimizer, const GridComms& comms)
+    : model_(model), optimizer_(optimizer), comms_(comms) {
   const ParamStore<T>& params = model.params();
   std::set<std::string> here;
   for (const Param<T>& param : params.params()) here.insert(param.spec.name);
   for (ModelTensor& tensor : agree_on_tensors(comms.world(), params)) {
     if (!here.contains(tensor.name)) missing_.push_back(std::move(tensor));
   }
+  list();
+}
+
+template <class T>
+void SavedTensors<T>::follow_places() {
+  shards_.clear();
+  copies_.clear();
+  biases_.clear();
+  list();
+  if (gradients_ != nullptr) list_gradients(*gradients_);
+}
+
+template <class T>
+void SavedTensors<T>::list() {
+  const ParamStore<T>& params = model_.params();
   for (const Param<T>& param : params.params()) {
     const ParamSpec& spec = param.spec;
-    const Communicator* copies = spec.sum_over.empty() ? nullptr : &comms.group(spec.sum_over);
+    const Communicator* copies = spec.sum_over.empty() ? nullptr : &comms_.group(spec.sum_over);
     const Range whole{0, params.groups()[static_cast<std::size_t>(param.group)].size};
     add("/params/" + spec.name, spec.shard, param, whole, param.group_offset, copies, param.value);
   }
   add_missing("/params/", kElement<T>);
-  add_selection_biases(comms.here());
-  if (optimizer == nullptr) return;
-  for (const std::string& kind : optimizer->kinds()) {
+  add_selection_biases(comms_.here());
+  if (optimizer_ != nullptr) add_states();
+}
+
+template <class T>
+void SavedTensors<T>::add_states() {
+  for (const std::string& kind : optimizer_->kinds()) {
     add_missing("/optimizer/" + kind + "/", kElement<kernels::Acc<T>>);
   }
   const auto place_of = [](const typename Optimizer<T>::State& state) {
@@ -47,13 +67,13 @@ SavedTensors<T>::SavedTensors(Model<T>& model, const Optimizer<T>* optimizer, co
   };
   // What this rank updates of each group, without padding.
   std::map<Index, Range> updated;
-  for (const auto& state : optimizer->states()) {
+  for (const auto& state : optimizer_->states()) {
     const Range range{place_of(state), place_of(state) + state.shard.size()};
     if (range.empty()) continue;
     Range& all = updated.emplace(state.param->group, range).first->second;
     all = {std::min(all.begin, range.begin), std::max(all.end, range.end)};
   }
-  for (const auto& state : optimizer->states()) {
+  for (const auto& state : optimizer_->states()) {
     const std::string name = "/optimizer/" + state.kind + "/" + state.param->spec.name;
     add(name, state.shard, *state.param, updated[state.param->group], place_of(state), state.copies, state.values);
   }
@@ -61,6 +81,12 @@ SavedTensors<T>::SavedTensors(Model<T>& model, const Optimizer<T>* optimizer, co
 
 template <class T>
 void SavedTensors<T>::add_gradients(const UpdatePlan& plan) {
+  gradients_ = &plan;
+  list_gradients(plan);
+}
+
+template <class T>
+void SavedTensors<T>::list_gradients(const UpdatePlan& plan) {
   for (const Param<T>& param : model_.params().params()) {
     const auto index = static_cast<std::size_t>(param.group);
     const GroupPlan& group = plan.group(index);

@@ -29,6 +29,9 @@ class SavedTensors {
   // rank has those of its part of the update.
   void add_gradients(const UpdatePlan& plan);
 
+  // Experts have changed places: the shards are listed anew, views of what this rank has now.
+  void follow_places();
+
   const std::vector<checkpoint::NamedShard>& shards() const { return shards_; }
   void to_host() const;    // before a save; waits for values that are under way
   void to_device() const;  // after a load; waits until they are there
@@ -37,6 +40,9 @@ class SavedTensors {
   struct Copies {
     std::function<void()> to_host, to_device;
   };
+  void list();
+  void add_states();
+  void list_gradients(const UpdatePlan& plan);
   void add_missing(const std::string& kind, checkpoint::ElementType type);
   void add_selection_biases(const Coordinates& here);
   // Of shard's elements those are written here that lie in this rank's part of `flat`, a range of the group's buffers
@@ -46,6 +52,9 @@ class SavedTensors {
            const Communicator* copies, kernels::Vector<E> values);
 
   Model<T>& model_;
+  const Optimizer<T>* optimizer_;
+  const GridComms& comms_;
+  const UpdatePlan* gradients_ = nullptr;   // by which they are here; null: without them
   std::vector<ModelTensor> missing_;        // here, of the model
   std::deque<std::vector<double>> biases_;  // in the host's memory; addresses stay
   std::vector<Copies> copies_;              // of the biases

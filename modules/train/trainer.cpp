@@ -13,6 +13,7 @@
 #include "comm/launch.hpp"
 #include "layers/moe/moe.hpp"
 #include "optim/rate.hpp"
+#include "train/expert_mover.hpp"
 
 namespace fourfold {
 
@@ -68,6 +69,7 @@ Trainer<T>::Trainer(const Deck& deck, const GridComms& comms, const Loader& load
       norm_(deck.numerics, comms, tensor_sums_),
       optimizer_(deck.optimizer, deck.numerics, plan_, tensor_sums_, model_.params(), pool),
       interpreter_(deck_, comms, pipeline_.cuts, model_, pool, trace) {
+  if (deck.model.moe && deck.model.moe->migration.every > 0) placement_.emplace(deck_, pipeline_);
   if (!pipeline_.offloads()) return;
   checkpoint::run_stage(comms.world(), "activations cannot be offloaded (parallel.activations.offload_folder)",
                         [&] { offload_ = make_offload(deck, pool); });
@@ -107,6 +109,7 @@ StepReport Trainer<T>::step() {
     const PhaseScope scope(trace_, WorkPhase::norm, report.step);
     report.loss = global_loss(mine, targets);
     report.moe = moe_report(comms_.world(), deck_.model, counts_of_experts());
+    if (placement_) placement_->count(report.moe);
     norm = norm_.compute();
   }
   report.grad_norm = norm.norm;
@@ -140,6 +143,34 @@ void Trainer<T>::move_selection_biases(const MoeReport& report) {
                                  [number = layer](const MoeLayerReport& entry) { return entry.layer == number; });
     experts->update_selection_bias(of->pairs);
   }
+}
+
+template <class T>
+std::optional<MigrationReport> Trainer<T>::migrate() {
+  if (!placement_ || steps_done_ % deck_.model.moe->migration.every != 0) return std::nullopt;
+  return move_experts(placement_->look());
+}
+
+template <class T>
+MigrationReport Trainer<T>::restore_placement(const std::string& text) {
+  return move_experts(placement_ ? placement_->restore(text) : std::vector<LayerMigration>());
+}
+
+template <class T>
+MigrationReport Trainer<T>::move_experts(std::vector<LayerMigration> layers) {
+  const Stopwatch watch;
+  set_progress(steps_done_, "expert migration");
+  MigrationReport report{steps_done_, std::move(layers)};
+  ExpertMover<T> mover(comms_, plan_, model_.params(), optimizer_, pool_);
+  for (const auto& [number, experts] : model_.expert_layers()) {
+    const auto of = std::find_if(report.layers.begin(), report.layers.end(),
+                                 [layer = number](const LayerMigration& entry) { return entry.layer == layer; });
+    if (of == report.layers.end() || of->swaps.empty()) continue;
+    report.bytes += mover.swap(*experts, of->swaps);
+    FOURFOLD_ASSERT(experts->places() == placement_->places(number), "the layer's map is the run's");
+  }
+  report.seconds = watch.seconds();
+  return report;
 }
 
 template <class T>

@@ -19,6 +19,7 @@
 #include "optim/reducer.hpp"
 #include "train/interpreter.hpp"
 #include "train/micro_batch.hpp"
+#include "train/migration.hpp"
 #include "train/moe_report.hpp"
 #include "train/pipeline.hpp"
 
@@ -59,6 +60,15 @@ class Trainer {
   // run leaves its exact range.
   StepReport step();
 
+  // model.moe.migration, after a step: where a look at the loads is due, experts change places. Collective. Views on
+  // parameters and states are old where any() moved (SavedTensors::follow_places()). Nothing: no look was due.
+  std::optional<MigrationReport> migrate();
+  // The same for a checkpoint: which expert is where, and the loads since the last look; empty where the deck asks for
+  // no migration.
+  std::string placement() const { return placement_ ? placement_->text() : std::string(); }
+  // After a restart, once values and states are there. Collective. Errors (all ranks, storage): another model's.
+  MigrationReport restore_placement(const std::string& text);
+
   std::int64_t steps_done() const { return steps_done_; }
   std::int64_t cursor() const { return cursor_; }  // samples consumed by all steps so far
   std::int64_t skips() const { return skips_; }    // steps left out in a row, up to now
@@ -75,6 +85,7 @@ class Trainer {
   LossSum run_schedule(StepReport& report, double loss_scale);
   std::int64_t targets_of_step() const;
   std::vector<std::pair<std::int64_t, MoeCounts>> counts_of_experts() const;  // of this step and rank
+  MigrationReport move_experts(std::vector<LayerMigration> layers);
   void move_selection_biases(const MoeReport& report);
   double global_loss(const LossSum& mine, std::int64_t targets) const;
   void leave_out(StepReport& report, const NormReport& norm);
@@ -95,7 +106,8 @@ class Trainer {
   GradientNorm<T> norm_;
   Optimizer<T> optimizer_;
   Interpreter<T> interpreter_;
-  std::unique_ptr<Offload> offload_;  // where the plan offloads, on all ranks
+  std::optional<ExpertPlacement> placement_;  // where the deck asks for migration
+  std::unique_ptr<Offload> offload_;          // where the plan offloads, on all ranks
   Observer observer_;
   std::int64_t steps_done_ = 0;
   std::int64_t cursor_ = 0;

@@ -26,11 +26,6 @@ std::vector<std::int64_t> times(const std::vector<Index>& sizes, Index factor) {
 
 }  // namespace
 
-ExpertPlaces::ExpertPlaces(Index experts, int ranks) : ranks_(ranks), place_of_(at(experts)), expert_at_(at(experts)) {
-  std::iota(place_of_.begin(), place_of_.end(), Index{0});
-  std::iota(expert_at_.begin(), expert_at_.end(), Index{0});
-}
-
 template <class T>
 Index Dispatcher<T>::Plan::sum(const std::vector<Index>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), Index{0});

@@ -19,23 +19,9 @@
 
 #include "layers/context.hpp"
 #include "layers/moe/options.hpp"
+#include "layers/moe/places.hpp"
 
 namespace fourfold {
-
-// Which rank of `expert` holds which expert: places are cut over the ranks by quotient and remainder.
-class ExpertPlaces {
- public:
-  ExpertPlaces(Index experts, int ranks);
-  Index experts() const { return static_cast<Index>(place_of_.size()); }
-  int ranks() const { return ranks_; }
-  Range of_rank(int rank) const { return part(experts(), ranks_, rank); }
-  const std::vector<Index>& place_of() const { return place_of_; }  // by expert
-  Index expert_at(Index place) const { return expert_at_[static_cast<std::size_t>(place)]; }
-
- private:
-  int ranks_;
-  std::vector<Index> place_of_, expert_at_;
-};
 
 template <class T>
 class Dispatcher {

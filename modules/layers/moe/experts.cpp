@@ -18,11 +18,11 @@ Experts<T>::Experts(const LayerContext<T>& context, const std::string& name, con
       bias_(options.bias),
       width_(context.part_of(options.width, Axis::moe_col).size()),
       hidden_(context.part_of(options.hidden, Axis::moe_row).size()),
-      up_rows_(options.activation == ActivationType::swiglu ? 2 * hidden_ : hidden_) {
+      up_rows_(options.activation == ActivationType::swiglu ? 2 * hidden_ : hidden_),
+      places_(places) {
   const Range cols = context.part_of(options.width, Axis::moe_col);
   const Range rows = context.part_of(options.hidden, Axis::moe_row);
   const Range held = places.of_rank(context.place(Axis::expert));
-  experts_.resize(static_cast<std::size_t>(held.size()));
   // A matrix, or a vector where in_features is 0. Elsewhere: nothing of it.
   const auto declare = [&](bool here, const std::string& param, Index features, Range of_features, Index in_features,
                            Range of_in, bool owner, bool residual) {
@@ -60,7 +60,7 @@ Experts<T>::Experts(const LayerContext<T>& context, const std::string& name, con
         params.up_bias.push_back(declare(here, expert + up + ".bias", options.hidden, rows, 0, {}, first_col, false));
       params.down_bias = {declare(here, expert + ".down.bias", options.width, cols, 0, {}, first_row, false)};
     }
-    if (here) experts_[static_cast<std::size_t>(place - held.begin)] = std::move(params);
+    experts_.push_back(std::move(params));
   }
 }
 
@@ -93,7 +93,19 @@ kernels::Matrix<T> rows_of(const Tensor<T>& x, Range rows) {
 template <class T>
 template <class F>
 void Experts<T>::for_each_expert(const std::vector<Index>& begin, const F& f) const {
-  for (std::size_t e = 0; e < experts_.size(); ++e) f(experts_[e], Range{begin[e], begin[e + 1]});
+  const Range held = places_.of_rank(context_.place(Axis::expert));
+  auto rows = begin.begin();
+  for (Index place = held.begin; place < held.end; ++place, ++rows)
+    f(experts_[static_cast<std::size_t>(places_.expert_at(place))], Range{rows[0], rows[1]});
+}
+
+template <class T>
+std::vector<Param<T>*> Experts<T>::params(Index expert) const {
+  const Expert& its = experts_[static_cast<std::size_t>(expert)];
+  std::vector<Param<T>*> all;
+  for (const auto* list : {&its.up, &its.down, &its.up_bias, &its.down_bias})
+    all.insert(all.end(), list->begin(), list->end());
+  return all;
 }
 
 template <class T>

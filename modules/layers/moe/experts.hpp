@@ -43,8 +43,11 @@ class Experts {
   Tensor<A> backward_input(const Tensor<T>& dy, const Tensor<A>& weights, Kept& kept, Tensor<A>* dweights) const;
   void backward_weight(Kept& kept) const;
 
+  // An expert's parameters; empty where another rank has it. In the same order for all of them.
+  std::vector<Param<T>*> params(Index expert) const;
+
  private:
-  // Of one expert held here: gate (or none) and up side by side in both.
+  // Of one expert: gate (or none) and up side by side in both.
   struct Expert {
     std::vector<Param<T>*> up, up_bias;
     std::vector<Param<T>*> down, down_bias;
@@ -58,7 +61,8 @@ class Experts {
   bool bias_;
   Index width_, hidden_;  // held: D/moe_col, H/moe_row
   Index up_rows_;         // of the product with up (and gate)
-  std::vector<Expert> experts_;
+  const ExpertPlaces& places_;
+  std::vector<Expert> experts_;  // of all; the parameters of others' are empty
 };
 
 }  // namespace fourfold

@@ -200,6 +200,24 @@ void MoeLayer<T>::update_selection_bias(const std::vector<double>& pairs) {
   set_selection_bias(std::move(bias));
 }
 
+template <class T>
+const ExpertPlaces& MoeLayer<T>::places() const {
+  return parts_->places;
+}
+
+template <class T>
+std::vector<Param<T>*> MoeLayer<T>::expert_params(Index expert) const {
+  return parts_->experts.params(expert);
+}
+
+template <class T>
+void MoeLayer<T>::swap_experts(Index a, Index b) {
+  const std::vector<Param<T>*> of_a = expert_params(a);
+  const std::vector<Param<T>*> of_b = expert_params(b);
+  for (std::size_t i = 0; i < of_a.size(); ++i) swap_places(*of_a[i], *of_b[i]);
+  parts_->places.swap(a, b);
+}
+
 template class MoeLayer<float>;
 template class MoeLayer<double>;
 template class MoeLayer<kernels::bf16>;

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "layers/moe/options.hpp"
+#include "layers/moe/places.hpp"
 #include "layers/unit.hpp"
 
 namespace fourfold {
@@ -61,6 +62,14 @@ class MoeLayer {
   const std::vector<double>& selection_bias() const;
   void set_selection_bias(std::vector<double> bias);
   void update_selection_bias(const std::vector<double>& pairs);
+
+  // Which rank holds which expert.
+  const ExpertPlaces& places() const;
+  // An expert's parameters; empty where another rank has it. In the same order for all of them.
+  std::vector<Param<T>*> expert_params(Index expert) const;
+  // Two experts, and all their parameters, change places; the numbers are moved by others (train/expert_mover.hpp). No
+  // pass is under way.
+  void swap_experts(Index a, Index b);
 
  private:
   struct Parts;
