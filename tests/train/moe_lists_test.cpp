@@ -91,17 +91,16 @@ TEST(MoeLists, PairsReceivedAreTokensTimesK) {
 // --- memory ---
 
 // Piper's model (shared/systems, A17), bytes of one rank, of a model whose sizes all axes divide:
-//   parameters  P_dense / (row x col) + P_experts / (expert x row x col), and what is not cut: routers on every rank,
-//               norms' vectors over col alone
+//   parameters  P_dense / (depth x row x col) + P_experts / (expert x row x col), and what is not cut so: routers on
+//               every rank, norms' vectors over col alone
 //   gradients   the same
 //   optimizer   2 moments of them; sharded: over each part's own data axis, so that the ranks share all of it
 TEST(MoeLists, HeldBytesArePipers) {
   FOURFOLD_EIGHT_RANKS();
   constexpr std::int64_t kLayers = 2, kHidden = 64, kVocab = 256, kExperts = 8, kFfn = 64;
-  const Texts sizes = {
-      "model.layers=2",  "model.hidden=64",  "model.heads=8",       "model.kv_heads=8",    "model.head_dim=8",
-      "model.vocab=256", "model.sequence=8", "model.ffn.hidden=64", "model.moe.hidden=64", "model.tie_embeddings=false",
-      "data.samples=64"};
+  const Texts sizes = {"model.layers=2",      "model.hidden=64",           "model.heads=8",    "model.kv_heads=8",
+                       "model.head_dim=8",    "model.vocab=256",           "model.sequence=8", "model.ffn.hidden=64",
+                       "model.moe.hidden=64", "model.tie_embeddings=false"};
   for (const Folding& f : test::sample(foldings(8, 8), 4)) {
     for (const bool sharded : {false, true}) {
       Texts list = overrides(f);
@@ -114,7 +113,7 @@ TEST(MoeLists, HeldBytesArePipers) {
       const std::int64_t norms = (2 * kLayers + 1) * kHidden;
       const std::int64_t routers = kLayers * kExperts * kHidden;
       const std::int64_t experts = kLayers * kExperts * 3 * kFfn * kHidden;
-      const std::int64_t held = dense / (f.dense.row * f.dense.col) + norms / f.dense.col + routers +
+      const std::int64_t held = dense / (f.dense.depth * f.dense.row * f.dense.col) + norms / f.dense.col + routers +
                                 experts / (f.moe.expert * f.moe.row * f.moe.col);
       const std::int64_t updated = sharded ? (dense + norms + routers + experts) / 8 : held;
       EXPECT_EQ(run.memory.live(MemoryTag::parameters), 8 * held);

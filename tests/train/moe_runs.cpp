@@ -43,8 +43,8 @@ std::string t0_moe() {
 }
 
 Texts small_t0_moe() {
-  return {"model.layers=2",   "model.hidden=16",     "model.head_dim=2",    "model.vocab=33",
-          "model.sequence=8", "model.ffn.hidden=24", "model.moe.hidden=10", "data.samples=64"};
+  return {"model.layers=2",   "model.hidden=16",     "model.head_dim=2",   "model.vocab=33",
+          "model.sequence=8", "model.ffn.hidden=24", "model.moe.hidden=10"};
 }
 
 std::string odd_moe() {
