@@ -94,7 +94,8 @@ TEST(MoeLists, PairsReceivedAreTokensTimesK) {
 //   parameters  P_dense / (depth x row x col) + P_experts / (expert x row x col), and what is not cut so: routers on
 //               every rank, norms' vectors over col alone
 //   gradients   the same
-//   optimizer   2 moments of them; sharded: over each part's own data axis, so that the ranks share all of it
+//   optimizer   2 moments of them; sharded: each part over the ranks that sum its gradient, which are all that hold the
+//               same matrix; for norms data x depth, since the rows have the same gradient
 TEST(MoeLists, HeldBytesArePipers) {
   FOURFOLD_EIGHT_RANKS();
   constexpr std::int64_t kLayers = 2, kHidden = 64, kVocab = 256, kExperts = 8, kFfn = 64;
@@ -115,7 +116,8 @@ TEST(MoeLists, HeldBytesArePipers) {
       const std::int64_t experts = kLayers * kExperts * 3 * kFfn * kHidden;
       const std::int64_t held = dense / (f.dense.depth * f.dense.row * f.dense.col) + norms / f.dense.col + routers +
                                 experts / (f.moe.expert * f.moe.row * f.moe.col);
-      const std::int64_t updated = sharded ? (dense + norms + routers + experts) / 8 : held;
+      const std::int64_t of_norms = norms / (f.dense.data * f.dense.depth * f.dense.col);
+      const std::int64_t updated = sharded ? (dense + routers + experts) / 8 + of_norms : held;
       EXPECT_EQ(run.memory.live(MemoryTag::parameters), 8 * held);
       EXPECT_EQ(run.memory.live(MemoryTag::gradients), 8 * held);
       EXPECT_EQ(run.memory.live(MemoryTag::optimizer), 2 * 8 * updated);
