@@ -258,36 +258,39 @@ TEST(MoeLists, P40PoisonedBuffers) {
   o.hidden = 7;
   o.experts = 11;
   o.top_k = 2;
-  o.bias = true;
   o.capacity = {0.75, CapacityScope::micro_batch, CapacityPriority::position};
   o.balance = {0.3, BalanceScope::sequence, 0.1, 0};
   o.shared_hidden = 5;
   o.shared_gate = true;
-  MoeReference reference(o, {1, 6, 8, named_values("x", 48 * 10, 1), named_values("dy", 48 * 10, 1)});
-  reference.run();
-  for (const char* which : {".gate.bias", ".up.bias", ".down.bias"})  // also of experts that no token chose
-    for (Index e = 0; e < o.experts; ++e)
-      reference.param("moe.experts." + std::to_string(e) + which, o.width + o.hidden);
-  for (const StageShape& shape : sample(all_foldings(), 6)) {
-    const GridComms comms = make_comms(shape);
-    for (const DispatcherType type :
-         {DispatcherType::alltoall, DispatcherType::allgather, DispatcherType::hierarchical}) {
-      SCOPED_TRACE(text(shape) + ", dispatcher " + std::to_string(static_cast<int>(type)));
-      reference.o.dispatcher = type;
-      MoeOnGrid<double> grid(comms, {}, reference);
-      std::int64_t poisoned = 0;
-      grid.pool().set_source([&](std::int64_t bytes) {
-        ++poisoned;
-        std::shared_ptr<std::byte> block(new std::byte[static_cast<std::size_t>(bytes)],
-                                         [](const std::byte* old) { delete[] old; });
-        std::memset(block.get(), 0xff, static_cast<std::size_t>(bytes));
-        return block;
-      });
-      grid.run();
-      EXPECT_GT(poisoned, 10);
-      EXPECT_LE(grid.y_gap(), 1e-11);
-      EXPECT_LE(grid.dx_gap(), 1e-11);
-      EXPECT_LE(grid.gradient_gap(), 1e-11);
+  for (const bool fused : {false, true}) {
+    o.fused_weight = fused;
+    o.bias = !fused;
+    MoeReference reference(o, {1, 6, 8, named_values("x", 48 * 10, 1), named_values("dy", 48 * 10, 1)});
+    reference.run();
+    for (const char* which : {".gate.bias", ".up.bias", ".down.bias"})  // also of experts that no token chose
+      for (Index e = 0; e < o.experts; ++e)
+        reference.param("moe.experts." + std::to_string(e) + which, o.width + o.hidden);
+    for (const StageShape& shape : sample(all_foldings(), 6)) {
+      const GridComms comms = make_comms(shape);
+      for (const DispatcherType type :
+           {DispatcherType::alltoall, DispatcherType::allgather, DispatcherType::hierarchical}) {
+        SCOPED_TRACE(text(shape) + ", dispatcher " + std::to_string(static_cast<int>(type)));
+        reference.o.dispatcher = type;
+        MoeOnGrid<double> grid(comms, {}, reference);
+        std::int64_t poisoned = 0;
+        grid.pool().set_source([&](std::int64_t bytes) {
+          ++poisoned;
+          std::shared_ptr<std::byte> block(new std::byte[static_cast<std::size_t>(bytes)],
+                                           [](const std::byte* old) { delete[] old; });
+          std::memset(block.get(), 0xff, static_cast<std::size_t>(bytes));
+          return block;
+        });
+        grid.run();
+        EXPECT_GT(poisoned, 10);
+        EXPECT_LE(grid.y_gap(), 1e-11);
+        EXPECT_LE(grid.dx_gap(), 1e-11);
+        EXPECT_LE(grid.gradient_gap(), 1e-11);
+      }
     }
   }
 }

@@ -44,11 +44,11 @@ TEST(MoeLists, EveryFoldingFor20Steps) {
 TEST(MoeLists, EveryFoldingDecidesAlike) {
   FOURFOLD_EIGHT_RANKS();
   Texts list = small_t0_moe();
-  list.insert(list.end(), {"model.moe.capacity={factor: 0.75, priority: probability}"});
+  list.insert(list.end(), {"model.moe.capacity={factor: 0.75, scope: micro_batch, priority: probability}"});
   const auto expected = test::reports_of(t0_moe(), list, 1, 2);
   const std::size_t size = static_cast<std::size_t>(agree_any(world(), expected.size() == 2) ? 2 : 0);
   ASSERT_EQ(size, 2u);
-  for (const Folding& f : test::sample(foldings(8, 8), 2)) {
+  for (const Folding& f : test::sample(foldings(8, 8), 4)) {
     Texts all = list;
     const Texts grid = overrides(f);
     all.insert(all.end(), grid.begin(), grid.end());
