@@ -263,7 +263,7 @@ class Session {
       set_progress(step(), "record");
       const PhaseScope scope(trace_, WorkPhase::checks, step());
       record_->to_host();
-      save_record(world_, deck_, record_->shards(), {step(), trainer_.cursor(), {}});
+      save_record(world_, deck_, record_->shards(), {step(), trainer_.cursor()});
     }
   }
 

@@ -27,7 +27,8 @@ using MoeReport = std::vector<MoeLayerReport>;
 std::vector<std::int64_t> layers_with_experts(const ModelDeck& model);
 
 // Collective over the world, on stages without experts too: what is summed has the size of the whole model's counts.
-// `mine`: of the layers of this rank's stage, by number of the block. The same result on all ranks.
+// `mine`: of the layers of this rank's stage, by number of the block. The same result on all ranks. Errors: fail_all
+// (error): a layer's ranks received another number of pairs than its tokens asked for, less those dropped.
 MoeReport moe_report(const Communicator& world, const ModelDeck& model,
                      const std::vector<std::pair<std::int64_t, MoeCounts>>& mine);
 

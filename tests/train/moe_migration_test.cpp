@@ -279,7 +279,7 @@ TEST(MoeMigration, RestartOnAnotherGrid) {
     EXPECT_GT(writer.step() + writer.step(), 0u);
     prepare_folder(world(), writer.deck);
     save_checkpoint(world(), writer.deck, writer.loader, writer.shards(),
-                    {writer.trainer.steps_done(), writer.trainer.cursor(), writer.trainer.placement()}, {}, {});
+                    {writer.trainer.steps_done(), writer.trainer.cursor(), writer.trainer.skips(), writer.trainer.placement()}, {}, {});
   }
   for (const Folding& f : to) {
     Job<double> reader(joined(overrides(f), kMoves), world());

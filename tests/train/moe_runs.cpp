@@ -42,6 +42,11 @@ std::string t0_moe() {
   return deck.replace(deck.find(fp32), fp32.size(), "compute: fp64");
 }
 
+Texts small_t0_moe() {
+  return {"model.layers=2",   "model.hidden=16",     "model.head_dim=2",   "model.vocab=33",
+          "model.sequence=8", "model.ffn.hidden=24", "model.moe.hidden=10"};
+}
+
 std::string odd_moe() {
   return R"(
 run: {name: odd, steps: 4, seed: 9}

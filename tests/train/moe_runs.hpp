@@ -41,6 +41,8 @@ constexpr const char* kDyadicMoe = "model.moe={every: 2, experts: 5, top_k: 1, h
 std::vector<Variant> variants(const std::vector<Folding>& foldings, const Texts& more = {});
 
 std::string t0_moe();  // inputs/t0_moe.yaml in fp64
+// What makes of t0_moe() a model of the same kinds whose steps cost little: for long lists of grids.
+Texts small_t0_moe();
 // Sizes that do not divide, biases, jitter, a shared expert with its gate, a bias on the choice; experts in every
 // second block.
 std::string odd_moe();
