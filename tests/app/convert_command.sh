@@ -50,7 +50,7 @@ expect 2 'FILES is required' data --to megatron --output x
 expect 2 '--to is required' data a.txt --output x
 expect 2 '--to: .*parquet' data a.txt --to parquet --output x
 expect 2 '--documents: .*pages' data a.txt --to megatron --output x --documents pages
-expect 2 '--vocab: Value 0 not in range' data a.txt --to megatron --output x --vocab 0
+expect 2 '--vocab: 0 is not legal; wanted: an integer, 1 to' data a.txt --to megatron --output x --vocab 0
 expect 2 'missing.txt' data missing.txt --to megatron --output x
 expect 2 'a.bin is there already; move it away first' data a.txt --to megatron --output a
 expect 2 'back.txt is there already' data a.idx --to text --output back

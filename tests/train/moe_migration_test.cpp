@@ -278,8 +278,10 @@ TEST(MoeMigration, RestartOnAnotherGrid) {
     Job<double> writer(joined(joined(overrides(from[0]), kMoves), {"run.folder=" + folder}), world());
     EXPECT_GT(writer.step() + writer.step(), 0u);
     prepare_folder(world(), writer.deck);
-    save_checkpoint(world(), writer.deck, writer.loader, writer.shards(),
-                    {writer.trainer.steps_done(), writer.trainer.cursor(), writer.trainer.skips(), writer.trainer.placement()}, {}, {});
+    save_checkpoint(
+        world(), writer.deck, writer.loader, writer.shards(),
+        {writer.trainer.steps_done(), writer.trainer.cursor(), writer.trainer.skips(), writer.trainer.placement()}, {},
+        {});
   }
   for (const Folding& f : to) {
     Job<double> reader(joined(overrides(f), kMoves), world());

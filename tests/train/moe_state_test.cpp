@@ -1,5 +1,6 @@
 // What a run with experts holds and leaves: memory by the ledger, checkpoints, metrics.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -103,8 +104,9 @@ TEST(Moe, ActivationsAreTold) {
 
 TEST(Moe, RestartOnAnotherFolding) {
   FOURFOLD_EIGHT_RANKS();
-  const std::string folder =
-      broadcast_string(world(), (std::filesystem::path(testing::TempDir()) / "fourfold_moe_restart").string());
+  const std::string folder = broadcast_string(
+      world(),
+      (std::filesystem::path(testing::TempDir()) / ("fourfold_moe_restart_" + std::to_string(getpid()))).string());
   const std::vector<Folding> all = foldings(8, 6);
   struct Job : test::Training<> {
     Job(const Texts& list, const Communicator& ranks) : Training(test::deck_of(odd_moe(), list, ranks.size()), ranks) {}
