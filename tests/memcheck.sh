@@ -20,9 +20,8 @@ step configure cmake --preset memcheck -B "$build"
 step build cmake --build "$build" --parallel "$cores" --target "${tests[@]}"
 
 suppressions=(--suppressions=tests/memcheck.supp)
-for list in /usr/share/openmpi/openmpi-valgrind.supp; do
-  [ ! -r $list ] || suppressions+=(--suppressions=$list)
-done
+of_open_mpi=/usr/share/openmpi/openmpi-valgrind.supp
+[ ! -r $of_open_mpi ] || suppressions+=("--suppressions=$of_open_mpi")
 export OMPI_MCA_btl_vader_single_copy_mechanism=none # process_vm_readv writes what Valgrind does not see written
 unset FOURFOLD_FULL
 failed=0
@@ -35,7 +34,7 @@ check() { # NAME LAUNCHER...
     "$build/tests/checkpoint/${name%_[0-9]*}" --gtest_filter=-*PeakMemory* > "$log.out" 2>&1
   local status=$?
   local errors
-  errors=$(cat "$log".[0-9]* | sed -nE 's/.*ERROR SUMMARY: ([0-9]+) errors.*/\1/p' | paste -sd+ | bc)
+  errors=$(cat "$log".[0-9]* | sed -nE 's/.*ERROR SUMMARY: ([0-9]+) errors.*/\1/p' | awk '{ sum += $1 } END { print sum }')
   echo "$name: $(grep -cE '^.{0,12}\[ +OK ' "$log.out") tests, ${errors:-no} errors, exit code $status"
   [ "$status" = 0 ] || failed=1
 }

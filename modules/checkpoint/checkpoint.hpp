@@ -113,8 +113,8 @@ Found find_newest(const Communicator& world, const std::string& folder, const st
 
 struct LoadOptions {              // as SaveOptions
   std::vector<std::string> skip;  // sections that are not asked for: {"/optimizer"}
-  // Tensors, "a.weight" in all sections or "/params/a.weight", that the file may lack (their shards stay as they are) or
-  // have beyond the shards; the report's notes list those that it was so with.
+  // Tensors, "a.weight" in all sections or "/params/a.weight", that the file may lack (their shards stay as they are)
+  // or have beyond the shards; the report's notes list those that it was so with.
   std::vector<std::string> allow_missing = {};
   std::int64_t transfer_bytes = 1 << 26;
   bool strict_collective = false;

@@ -393,7 +393,8 @@ TEST(Activations, RecomputeCostsAForward) {
       const Deck deck = test::deck_of(c.model->yaml, overrides(c), world().size());
       const Graph graph = describe(deck.model);
       const PipelinePlan plan = plan_pipeline(deck);
-      const std::int64_t flops = recomputed_work(deck, graph, plan, {0, static_cast<std::int64_t>(plan.units.size())}).total();
+      const std::int64_t flops =
+          recomputed_work(deck, graph, plan, {0, static_cast<std::int64_t>(plan.units.size())}).total();
       EXPECT_GT(flops, 0);
       EXPECT_EQ(again.flops - kept.flops, flops * deck.batch.global * graph.tokens_per_sample);
       EXPECT_EQ(again.others, kept.others);
