@@ -269,7 +269,6 @@ class Session {
 
   // model.moe.migration.
   void migrate() {
-    const PhaseScope scope(trace_, WorkPhase::update, step());
     const std::optional<MigrationReport> report = trainer_.migrate();
     if (!report) return;
     follow(*report);

@@ -148,12 +148,14 @@ void Trainer<T>::move_selection_biases(const MoeReport& report) {
 template <class T>
 std::optional<MigrationReport> Trainer<T>::migrate() {
   if (!placement_ || steps_done_ % deck_.model.moe->migration.every != 0) return std::nullopt;
+  const PhaseScope scope(trace_, WorkPhase::update, steps_done_);
   return move_experts(placement_->look());
 }
 
 template <class T>
 MigrationReport Trainer<T>::restore_placement(const std::string& text) {
-  return move_experts(placement_ ? placement_->restore(text) : std::vector<LayerMigration>());
+  if (!placement_) return {steps_done_, {}};
+  return move_experts(placement_->restore(text));
 }
 
 template <class T>

@@ -203,44 +203,14 @@ TEST(Moe, P38ExpertsByQuotientAndRemainder) {
 
 // --- P40 ---
 
-// 10 entries of a router in fp64, against central differences of the whole loss.
 TEST(Moe, P40GateGradientIsTheLossesOwn) {
   FOURFOLD_EIGHT_RANKS();
-  constexpr double kAux = 0.05, kZ = 0.01, kStep = 1e-5;
   const auto check = [&](const Texts& more, const Communicator& ranks) {
     Texts list = {"model.moe.balance.bias_rate=0", "optimizer.lr=0", "optimizer.weight_decay=0", "optimizer.clip=0",
                   "run.steps=1000"};
     list.insert(list.end(), more.begin(), more.end());
     const Deck deck = test::deck_of(odd_moe(), list, ranks.size());
-    test::Training<> run(deck, ranks);
-    Param<double>* gate = nullptr;
-    for (Param<double>& param : run.params().params()) {
-      if (param.spec.name == "layers.1.moe.router.weight") gate = &param;
-    }
-    ASSERT_NE(gate, nullptr);
-    // The same samples and draws each time.
-    const auto total = [&] {
-      run.trainer.resume(0, 0);
-      const StepReport report = run.trainer.step();
-      return report.loss + kAux * aux_loss(report.moe) + kZ * z_loss(report.moe);
-    };
-    total();
-    const auto mirror = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), gate->grad);
-    const std::vector<double> gradient(mirror.data(), mirror.data() + mirror.extent(0));
-    double largest = 0;
-    for (const double each : gradient) largest = std::max(largest, std::abs(each));
-    for (std::size_t entry = 0; entry < 10; ++entry) {
-      const std::size_t at = entry * 7 % gradient.size();
-      const auto value = Kokkos::subview(gate->value, at);
-      double original = 0;
-      Kokkos::deep_copy(original, value);
-      Kokkos::deep_copy(value, original + kStep);
-      const double above = total();
-      Kokkos::deep_copy(value, original - kStep);
-      const double below = total();
-      Kokkos::deep_copy(value, original);
-      EXPECT_NEAR((above - below) / (2 * kStep), gradient[at], 1e-7 * largest + 1e-9) << "entry " << at;
-    }
+    test::expect_gate_gradient(deck, ranks, "layers.1.moe.router.weight", 1e-7);
   };
   const Communicator alone(world(), {world().rank()}, "alone");
   check({}, alone);

@@ -216,40 +216,11 @@ TEST(MoeRanks, P39StagesWithoutExperts) {
 
 // The gate's gradient as on one rank, and as ten central differences of the whole loss.
 TEST(MoeRanks, P40GateGradient) {
-  constexpr double kStep = 1e-5;
   for (const Texts& grid : grids()) {
     expect_serial({}, grid);
     const Texts still = {"optimizer.lr=0", "optimizer.weight_decay=0", "optimizer.clip=0", "run.steps=1000"};
     const Deck deck = test::deck_of(t0_moe(), joined(joined(small_t0_moe(), still), grid), world().size());
-    test::Training<> run(deck, world());
-    Param<double>* gate = nullptr;
-    for (Param<double>& param : run.params().params()) {
-      if (param.spec.name == "layers.0.moe.router.weight") gate = &param;
-    }
-    ASSERT_NE(gate, nullptr);
-    const auto total = [&] {
-      run.trainer.resume(0, 0);
-      const StepReport report = run.trainer.step();
-      return report.loss + deck.model.moe->balance.aux * aux_loss(report.moe) +
-             deck.model.moe->balance.z * z_loss(report.moe);
-    };
-    total();
-    const auto mirror = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), gate->grad);
-    const std::vector<double> gradient(mirror.data(), mirror.data() + mirror.extent(0));
-    double largest = 0;
-    for (const double each : gradient) largest = std::max(largest, std::abs(each));
-    for (std::size_t entry = 0; entry < 10; ++entry) {
-      const std::size_t at = entry * 13 % gradient.size();
-      const auto value = Kokkos::subview(gate->value, at);
-      double original = 0;
-      Kokkos::deep_copy(original, value);
-      Kokkos::deep_copy(value, original + kStep);
-      const double above = total();
-      Kokkos::deep_copy(value, original - kStep);
-      const double below = total();
-      Kokkos::deep_copy(value, original);
-      EXPECT_NEAR((above - below) / (2 * kStep), gradient[at], 1e-6 * largest + 1e-9) << "entry " << at;
-    }
+    test::expect_gate_gradient(deck, world(), "layers.0.moe.router.weight", 1e-6);
     if (failed()) return;
   }
 }

@@ -1,5 +1,7 @@
 #include "moe_runs.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <sstream>
 
@@ -68,6 +70,40 @@ std::vector<StepReport> reports_of(const std::string& yaml, const Texts& list, i
     for (int step = 0; step < steps; ++step) reports.push_back(run.trainer.step());
   });
   return reports;
+}
+
+void expect_gate_gradient(const Deck& deck, const Communicator& ranks, const std::string& router, double tolerance) {
+  constexpr double kStep = 1e-5;
+  Training<> run(deck, ranks);
+  Param<double>* gate = nullptr;
+  for (Param<double>& param : run.params().params()) {
+    if (param.spec.name == router) gate = &param;
+  }
+  ASSERT_NE(gate, nullptr);
+  // The same samples and draws each time.
+  const BalanceDeck& balance = deck.model.moe->balance;
+  const auto total = [&] {
+    run.trainer.resume(0, 0);
+    const StepReport report = run.trainer.step();
+    return report.loss + balance.aux * aux_loss(report.moe) + balance.z * z_loss(report.moe);
+  };
+  total();
+  const auto mirror = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), gate->grad);
+  const std::vector<double> gradient(mirror.data(), mirror.data() + mirror.extent(0));
+  double largest = 0;
+  for (const double each : gradient) largest = std::max(largest, std::abs(each));
+  for (std::size_t entry = 0; entry < 10; ++entry) {
+    const std::size_t at = entry * 7 % gradient.size();
+    const auto value = Kokkos::subview(gate->value, at);
+    double original = 0;
+    Kokkos::deep_copy(original, value);
+    Kokkos::deep_copy(value, original + kStep);
+    const double above = total();
+    Kokkos::deep_copy(value, original - kStep);
+    const double below = total();
+    Kokkos::deep_copy(value, original);
+    EXPECT_NEAR((above - below) / (2 * kStep), gradient[at], tolerance * largest + 1e-9) << "entry " << at;
+  }
 }
 
 void expect_same_report(const MoeReport& a, const MoeReport& b, double tolerance) {

@@ -51,6 +51,10 @@ std::string odd_moe();
 // empty elsewhere. Collective over the launch.
 std::vector<StepReport> reports_of(const std::string& yaml, const Texts& list, int ranks, int steps);
 
+// Ten entries of `router`'s gradient in fp64 against central differences of the whole loss, within `tolerance` of the
+// largest. `deck` learns nothing (optimizer.lr=0) and has as many steps as it takes. Collective over `ranks`.
+void expect_gate_gradient(const Deck& deck, const Communicator& ranks, const std::string& router, double tolerance);
+
 void expect_same_report(const MoeReport& a, const MoeReport& b, double tolerance);
 
 }  // namespace fourfold::test
