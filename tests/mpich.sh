@@ -32,7 +32,7 @@ targets=(tests/comm/all tests/checkpoint/all)
 others='_(1|3|4|8)$' # 2 ranks, and what needs no launcher
 if [ "$full" = 1 ]; then
   targets=(all)
-  others='_(6|8|12|16)$|^exchange_' # exchange_: models trained on 8 ranks
+  others='_(6|8|12|16)$'
   options+=(-DFOURFOLD_TIMEOUT_FACTOR=6) # MPICH's ranks poll: four on two cores take a hundred times as long
 fi
 step configure cmake --preset mpich "${options[@]+"${options[@]}"}"

@@ -7,8 +7,6 @@
 #include "deck/reader.hpp"
 #include "moe_runs.hpp"
 #include "test_support.hpp"
-#include "train/evaluate.hpp"
-#include "train/pipeline.hpp"
 
 namespace fourfold {
 namespace {
@@ -140,14 +138,7 @@ TEST(Moe, P35MoreRanksThanTokens) {
 TEST(Moe, P35LastBatchOfFive) {
   FOURFOLD_EIGHT_RANKS();
   const auto loss = [&](const Texts& list, const Communicator& ranks) {
-    const Deck deck = test::deck_of(odd_moe(), list, ranks.size());
-    const GridComms comms = test::grid_comms(deck, ranks);
-    const Loader loader(deck);
-    MemoryLedger memory;
-    Pool pool(memory);
-    const PipelinePlan plan = plan_pipeline(deck);
-    Model<double> model(deck, comms, pool, plan.part_of(comms.here().stage));
-    return evaluate(model, plan, loader, comms, pool, {})->loss;
+    return test::first_evaluation(test::deck_of(odd_moe(), list, ranks.size()), ranks);
   };
   const Communicator alone(world(), {world().rank()}, "alone");
   const double expected = loss({}, alone);

@@ -7,8 +7,6 @@
 #include "comm/agree.hpp"
 #include "deck/reader.hpp"
 #include "moe_runs.hpp"
-#include "train/evaluate.hpp"
-#include "train/pipeline.hpp"
 
 namespace fourfold {
 namespace {
@@ -130,15 +128,8 @@ TEST(MoeRanks, P35NothingToDo) {
   for (const Texts& grid : grids()) {
     expect_serial(one_expert, grid);
     const auto loss = [&](const Texts& list, const Communicator& ranks) {
-      const Deck deck =
-          test::deck_of(t0_moe(), joined(joined(small_t0_moe(), {"data.valid_samples=5"}), list), ranks.size());
-      const GridComms comms = test::grid_comms(deck, ranks);
-      const Loader loader(deck);
-      MemoryLedger memory;
-      Pool pool(memory);
-      const PipelinePlan plan = plan_pipeline(deck);
-      Model<double> model(deck, comms, pool, plan.part_of(comms.here().stage));
-      return evaluate(model, plan, loader, comms, pool, {})->loss;
+      const Texts all = joined(joined(small_t0_moe(), {"data.valid_samples=5"}), list);
+      return test::first_evaluation(test::deck_of(t0_moe(), all, ranks.size()), ranks);
     };
     const double expected = loss({}, alone());
     EXPECT_NEAR(loss(grid, world()), expected, 1e-12 * expected);

@@ -5,6 +5,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "train/evaluate.hpp"
+#include "train/pipeline.hpp"
+
 namespace fourfold::test {
 
 Texts overrides(const Folding& f) {
@@ -104,6 +107,16 @@ void expect_gate_gradient(const Deck& deck, const Communicator& ranks, const std
     Kokkos::deep_copy(value, original);
     EXPECT_NEAR((above - below) / (2 * kStep), gradient[at], tolerance * largest + 1e-9) << "entry " << at;
   }
+}
+
+double first_evaluation(const Deck& deck, const Communicator& ranks) {
+  const GridComms comms = grid_comms(deck, ranks);
+  const Loader loader(deck);
+  MemoryLedger memory;
+  Pool pool(memory);
+  const PipelinePlan plan = plan_pipeline(deck);
+  Model<double> model(deck, comms, pool, plan.part_of(comms.here().stage));
+  return evaluate(model, plan, loader, comms, pool, {})->loss;
 }
 
 void expect_same_report(const MoeReport& a, const MoeReport& b, double tolerance) {

@@ -55,6 +55,9 @@ std::vector<StepReport> reports_of(const std::string& yaml, const Texts& list, i
 // largest. `deck` learns nothing (optimizer.lr=0) and has as many steps as it takes. Collective over `ranks`.
 void expect_gate_gradient(const Deck& deck, const Communicator& ranks, const std::string& router, double tolerance);
 
+// The loss of the initial model on the validation data. Collective over `ranks`.
+double first_evaluation(const Deck& deck, const Communicator& ranks);
+
 void expect_same_report(const MoeReport& a, const MoeReport& b, double tolerance);
 
 }  // namespace fourfold::test
